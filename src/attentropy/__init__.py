@@ -1,0 +1,47 @@
+"""Where is attention sharp, blurred or broken? Public names only; each is imported on first use.
+
+Nothing heavy is imported with the package itself, so that the command line starts at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from attentropy._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from attentropy.attention import attend as attend
+    from attentropy.attention import explain as explain
+    from attentropy.attention import key_mass as key_mass
+
+_HOMES = {
+    "attentropy.attention": "attend explain key_mass",
+    "attentropy.types": "Attended HeadStats Stats",
+    "attentropy.states": "RowState",
+    "attentropy.errors": "AttentropyError UnsupportedError",
+    "attentropy.masks": (
+        "Mask causal full lookback lookahead prefix documents padding strided dense"
+    ),
+    "attentropy.scores": "Dot Cosine Additive Relative ALiBi",
+    "attentropy.scales": (
+        "InverseSqrt LogLength LogLengthFrom Mixed Temperature Constant PowerLength HoldEntropy"
+    ),
+    "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "report")
+
+__all__ = [*_HOME_OF, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return import_module(f"attentropy.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'attentropy' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_SUBPACKAGES])

@@ -1,0 +1,35 @@
+"""The command line: parse, call, print. One command, one file of this folder.
+
+Commands are imported when they are used, and torch inside them, so that --help is immediate.
+"""
+
+from importlib import import_module
+
+import click
+
+from attentropy._version import __version__
+
+COMMANDS: dict[str, str] = {}  # name -> one line of help; the file of the name holds `command`
+
+
+class _Commands(click.Group):
+    """A group whose commands live in the modules `attentropy.cli.<name>`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"attentropy.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands)
+@click.version_option(__version__, prog_name="attentropy")
+def main() -> None:
+    """Where is attention sharp, blurred or broken, and how to fix it."""
