@@ -216,7 +216,9 @@ causal = Mask(lambda w: w.k <= w.position, "causal", hi=lambda e: e.positions + 
 
 
 def lookback(size: int) -> Mask:
-    """Hide keys `size` or more behind; `causal & lookback(n)` shows n, self included.
+    """Hide keys that are `size` or more behind.
+
+    `causal & lookback(n)` shows n keys, self included.
 
     >>> print(lookback(2).draw(4))
     ####
@@ -252,7 +254,9 @@ def lookahead(size: int) -> Mask:
 
 
 def prefix(size: int) -> Mask:
-    """Show the first `size` keys only; `causal | prefix(n)` is the mask of a prefix LM.
+    """Show the first `size` keys only.
+
+    `causal | prefix(n)` is the mask of a prefix LM:
 
     >>> print((causal | prefix(2)).draw(4))
     ##..

@@ -43,7 +43,7 @@ def resolve(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Call:
     q, k, v = _autocast(q, k, v)
     weights = _weights(options)
     prepared = _prepare(q, k, options, weights)
-    extent = Extent(*q.shape[:3], k.shape[2], q.device)
+    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     seen = _Seen.of(options, weights, extent)
     bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
     visible = seen.count(extent, bias)

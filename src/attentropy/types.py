@@ -1,7 +1,8 @@
-"""What attention gives back. Shape letters, defined here for the whole library:
+"""What attention gives back.
 
-B batch, H query heads, Hk key heads (Hk divides H), Q queries, K keys, D width of queries and
-keys, Dv width of values. A suffix such as `_BHQ` on a name gives its shape.
+Shape letters, defined here for the whole library: B batch, H query heads, Hk key heads (Hk divides
+H), Q queries, K keys, D width of queries and keys, Dv width of values. A suffix such as `_BHQ` on a
+name gives its shape.
 """
 
 from collections.abc import Iterator
@@ -113,7 +114,7 @@ class Stats:
         return self.visible.clamp(min=1).to(like.dtype).log()
 
 
-_AVERAGED = [
+_AVERAGED = (
     "entropy",
     "perplexity",
     "normalized_entropy",
@@ -126,7 +127,7 @@ _AVERAGED = [
     "collision",
     "visible",
     "sink_mass",
-]
+)
 
 
 def _mean(value_BHQ: Tensor, *, chosen: Tensor, count: Tensor) -> Tensor:

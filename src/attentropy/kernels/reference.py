@@ -25,10 +25,9 @@ def attend(call: Call) -> Rows:
         rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
         rows = _other(call, s, hidden)
-    narrow = torch.float64 if call.v.dtype == torch.float64 else torch.float32
-    out, *stats = rows
-    cast = [x.to(narrow) if x is not None and x.is_floating_point() else x for x in stats]
-    return Rows(out.to(call.v.dtype), *cast)
+    wide = torch.float64 if call.v.dtype == torch.float64 else torch.float32
+    stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
+    return Rows(rows[0].to(call.v.dtype), *stats)  # type: ignore[arg-type]
 
 
 def extent(call: Call) -> Extent:
@@ -59,7 +58,8 @@ def logits(call: Call) -> Tensor:
     s = call.scale.double()[..., None] * _product(call)
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
-    distance = (lambda w: w.k - w.position)(extent(call).where())
+    where = extent(call).where()
+    distance = where.k - where.position
     if call.bias is not None:
         s = s + call.bias.double()
     if call.relative is not None:
@@ -83,7 +83,7 @@ def _per_query_head(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:
+def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     if isinstance(call.weights, Gumbel):
         drawn = noise.gumbel(_seed(call), extent(call).where(), dtype=torch.float64)
         s = (s + drawn) / call.weights.tau
@@ -100,7 +100,7 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor | None
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
-    return _mix(call, p, hidden), entropy, lse, m, argmax, collision, None
+    return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision)
 
 
 def _seed(call: Call) -> int:
@@ -119,7 +119,7 @@ def _hardened(call: Call, p: Tensor, argmax: Tensor) -> tuple[Tensor, bool]:
     return one_hot + (p - p.detach() if through else 0.0), True
 
 
-def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:
+def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     weights = call.weights
     m, argmax = s.detach().masked_fill(hidden, -torch.inf).max(-1)
     if isinstance(weights, Decay):
@@ -130,10 +130,9 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:
     f = f.masked_fill(hidden, 0.0)
     a = f * _norm(call, f)[..., None]
     unseen = hidden.all(-1)
-    return (
-        _mix(call, a, hidden), None, None, m, argmax.masked_fill(unseen, -1),
-        a.square().sum(-1), a.abs().sum(-1),
-    )  # fmt: skip
+    argmax = argmax.masked_fill(unseen, -1)
+    collision, mass = a.square().sum(-1), a.abs().sum(-1)
+    return Rows(_mix(call, a, hidden), None, None, m, argmax, collision, mass)
 
 
 def _squares(weights: object) -> bool:

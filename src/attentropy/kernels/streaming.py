@@ -48,7 +48,7 @@ class _Streaming(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         results = forward(call)
-        out, entropy, lse, m, argmax, collision, log_l = results
+        out, entropy, _, m, argmax, collision, log_l = results
         ctx.call = call
         ctx.save_for_backward(*inputs, out, entropy, m, collision, log_l)
         ctx.mark_non_differentiable(m, argmax, log_l)
@@ -61,7 +61,8 @@ class _Streaming(torch.autograd.Function):
         call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
         needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
         d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
-        found = backward(call, saved[len(INPUTS) :], (d_out, d_entropy, d_lse, d_collision), needs)
+        flowing = (d_out, d_entropy, d_lse, d_collision)
+        found = backward(call, saved[len(INPUTS) :], flowing, needs)
         return None, *once("streaming", *found)
 
 
@@ -97,11 +98,13 @@ def _state(tiler: Tiler, block: Block) -> RowState:
     # a row that sees keys whose logits are all -inf has no distribution
     lost = total.m.isneginf() & (visible > 0)
     if lost.any():
-        m, o = total.m.masked_fill(lost, torch.nan), total.o.masked_fill(lost[..., None], torch.nan)
-        total = total._replace(
-            m=m, o=o, t=total.t.masked_fill(lost, torch.nan), c=total.c.masked_fill(lost, torch.nan)
-        )
+        total = _poisoned(total, lost)
     return total._replace(visible=visible)
+
+
+def _poisoned(state: RowState, lost: Tensor) -> RowState:
+    m, t, c = (x.masked_fill(lost, torch.nan) for x in (state.m, state.t, state.c))
+    return state._replace(m=m, t=t, c=c, o=state.o.masked_fill(lost[..., None], torch.nan))
 
 
 def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
@@ -145,117 +148,6 @@ def _max(s: Tensor) -> tuple[Tensor, Tensor]:
     rest, tail = s[..., whole:].max(-1)
     later = (rest > m) | rest.isnan()
     return torch.maximum(m, rest), torch.where(later & ~m.isnan(), tail + whole, at)
-
-
-def backward(ctx: Any, *grads: Tensor | None) -> Any:
-    saved = ctx.saved_tensors
-    call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
-    needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
-    d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
-    found = backward(call, saved[len(INPUTS) :], (d_out, d_entropy, d_lse, d_collision), needs)
-    return None, *once("streaming", *found)
-
-
-def forward(call: Call) -> tuple[Tensor, ...]:
-    """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
-    tiler = Tiler(call)
-    rows = call.q.shape[:3]
-    out = call.v.new_zeros(*rows, call.v.shape[-1])
-    entropy, lse, m, collision, log_l = (tiler.q.new_zeros(rows) for _ in range(5))
-    argmax = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
-    for block in tiler.blocks():
-        state = _state(tiler, block)
-        got, stats = read(state)
-        tiler.put(block, out, got)
-        results = (stats.entropy, stats.lse, stats.max_logit, stats.collision, stats.argmax)
-        for target, value in zip((entropy, lse, m, collision, argmax), results, strict=True):
-            assert value is not None
-            tiler.put(block, target, value)
-        tiler.put(block, log_l, state.l.masked_fill(state.visible == 0, 1.0).log())
-    return out, entropy, lse, m, argmax, collision, log_l
-
-
-def _state(tiler: Tiler, block: Block) -> RowState:
-    """The merged state of a block of rows, [N, R]."""
-    visible = tiler.rows(block, tiler.call.visible.expand(tiler.q.shape[:3]))[..., 0]
-    total: RowState | None = None
-    for keys in tiler.key_ranges(block):
-        state = _tile_state(tiler, block, keys)
-        total = state if total is None else merge(total, state)
-    if total is None:
-        shape = (visible.shape[0], visible.shape[1])
-        total = blind(shape, tiler.v.shape[-1], like=tiler.q)
-    # a row that sees keys whose logits are all -inf has no distribution
-    lost = total.m.isneginf() & (visible > 0)
-    if lost.any():
-        m, o = total.m.masked_fill(lost, torch.nan), total.o.masked_fill(lost[..., None], torch.nan)
-        total = total._replace(
-            m=m, o=o, t=total.t.masked_fill(lost, torch.nan), c=total.c.masked_fill(lost, torch.nan)
-        )
-    return total._replace(visible=visible)
-
-
-def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
-    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / max p."""
-    s = logits(tiler, block, keys)
-    m, argmax = _max(s)
-    shift = pivot(m)
-    z = s.sub_(shift[..., None])
-    p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
-    l = p.amax(-1).reciprocal_()
-    factors = dropped(tiler, block, keys)
-    o = mix(p if factors is None else p * factors, tiler, block, keys)
-    if tiler.hides:
-        z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
-    c = torch.linalg.vector_norm(p, dim=-1).square_()
-    t = z.mul_(p).sum(-1)
-    state = RowState(m, l, l * t, l.square() * c, l[..., None] * o, argmax, argmax + keys.start)
-    return _without_blind(state) if tiler.hides else state
-
-
-def _without_blind(state: RowState) -> RowState:
-    """Rows that see nothing of a tile are the identity, not 0/0."""
-    unseen = state.m.isneginf()
-    l, t, c = (x.masked_fill(unseen, 0.0) for x in (state.l, state.t, state.c))
-    o = state.o.masked_fill(unseen[..., None], 0.0)
-    return state._replace(l=l, t=t, c=c, o=o, argmax=state.argmax.masked_fill(unseen, -1))
-
-
-def _max(s: Tensor) -> tuple[Tensor, Tensor]:
-    """Maximum and its lowest index; amax is vectorised in torch, max with indices is not."""
-    whole = s.shape[-1] // _CHUNK * _CHUNK
-    if whole < 4 * _CHUNK:
-        m, at = s.max(-1)
-        return m, at
-    tops = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
-    m, chunk = tops.max(-1)
-    spot = chunk[..., None] * _CHUNK + torch.arange(_CHUNK, device=s.device)
-    at = spot[..., 0] + s.gather(-1, spot).argmax(-1)
-    if whole == s.shape[-1]:
-        return m, at
-    rest, tail = s[..., whole:].max(-1)
-    later = (rest > m) | rest.isnan()
-    return torch.maximum(m, rest), torch.where(later & ~m.isnan(), tail + whole, at)
-
-
-def _hardened(call: Call, results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """One-hot output and statistics for Hard and hard Gumbel weights."""
-    if not _is_hard(call):
-        return results
-    out, entropy, lse, m, argmax, collision = results
-    group = call.q.shape[1] // call.v.shape[1]
-    chosen = call.v.detach().repeat_interleave(group, 1) if group > 1 else call.v.detach()
-    at = argmax.clamp(min=0)[..., None].expand(*argmax.shape, chosen.shape[-1])
-    unseen = argmax < 0
-    out = chosen.gather(2, at).masked_fill(unseen[..., None], 0.0)
-    # kept for the backward pass of straight-through gradients: log l is lse - m
-    return out, torch.zeros_like(entropy), m.clone(), m, argmax, (~unseen).to(collision.dtype)
-
-
-def _is_hard(call: Call) -> bool:
-    return isinstance(call.weights, Hard) or (
-        isinstance(call.weights, Gumbel) and call.weights.hard
-    )
 
 
 def backward(
