@@ -38,10 +38,20 @@ def attend(call: Call) -> Rows:
 
 
 def _soft(call: Call) -> Rows:
-    out, entropy, lse, m, argmax, collision, _ = _Streaming.apply(
-        call, *(getattr(call, name) for name in INPUTS)
-    )
+    run = _compiled if torch.compiler.is_compiling() else _eager
+    out, entropy, lse, m, argmax, collision, _ = run(call)
     return Rows(out, entropy, lse, m, argmax, collision)
+
+
+def _eager(call: Call) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _Streaming.apply(call, *(getattr(call, x) for x in INPUTS))
+    return results
+
+
+def _compiled(call: Call) -> tuple[Tensor, ...]:
+    from attentropy.kernels import ops
+
+    return ops.softmax(call)
 
 
 class _Streaming(torch.autograd.Function):
@@ -108,13 +118,13 @@ def _poisoned(state: RowState, lost: Tensor) -> RowState:
 
 
 def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
-    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / max p."""
+    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / p at the maximum."""
     s = logits(tiler, block, keys)
     m, argmax = _max(s)
     shift = pivot(m)
     z = s.sub_(shift[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
-    l = p.amax(-1).reciprocal_()
+    l = p.gather(-1, argmax[..., None])[..., 0].reciprocal_()
     factors = dropped(tiler, block, keys)
     o = mix(p if factors is None else p * factors, tiler, block, keys)
     if tiler.hides:
