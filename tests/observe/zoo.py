@@ -1,7 +1,7 @@
 """Small random models of many architectures, with weights sharp enough to tell errors."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -65,9 +65,14 @@ INTERFACE = {
         "encoder",
         "ModernBertConfig",
         "ModernBertModel",
-        {**SMALL, "local_attention": 6, "global_attn_every_n_layers": 2, "cls_token_id": 1,
-         "sep_token_id": 2},
-    ),  # fmt: skip
+        {
+            **SMALL,
+            "local_attention": 6,
+            "global_attn_every_n_layers": 2,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+    ),
     "albert": Case("encoder", "AlbertConfig", "AlbertModel", {**SMALL, "embedding_size": 16}),
     "vit": Case(
         "image",
@@ -168,16 +173,31 @@ TAPPED = {
         "causal",
         "BloomConfig",
         "BloomForCausalLM",
-        {"vocab_size": 61, "hidden_size": 32, "n_layer": 2, "n_head": 4, "pad_token_id": 0,
-         "bos_token_id": 1, "eos_token_id": 2},
-    ),  # fmt: skip
+        {
+            "vocab_size": 61,
+            "hidden_size": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
     "gptj": Case(
         "causal",
         "GPTJConfig",
         "GPTJForCausalLM",
-        {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
-         "rotary_dim": 4, "bos_token_id": 1, "eos_token_id": 2},
-    ),  # fmt: skip
+        {
+            "vocab_size": 61,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 64,
+            "rotary_dim": 4,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+    ),
     "mpnet": Case("encoder", "MPNetConfig", "MPNetModel", SMALL),
     "deberta_v2": Case(
         "encoder", "DebertaV2Config", "DebertaV2Model", {**SMALL, "relative_attention": True}
@@ -197,7 +217,7 @@ TAPPED = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def build(name: str, implementation: str = "eager"):
     import transformers
 

@@ -86,9 +86,9 @@ class Asked:
             scale = scale.expand(1, *scale.shape[-2:]) if scale.dim() < 3 else scale
             scale = (scale[..., rows] if scale.shape[-1] > 1 else scale)[..., None]
         s = self._capped(s * scale)
-        for table in (self.bias, self._float_mask()):
-            if table is not None:
-                table = table[(None,) * (4 - table.dim())]
+        for added in (self.bias, self._float_mask()):
+            if added is not None:
+                table = added[(None,) * (4 - added.dim())]
                 s = s + (table[:, :, rows] if table.shape[2] > 1 else table)
         seen = self.sight.rows(rows, device=s.device)
         return s if seen is None else s.masked_fill(~seen, -torch.inf)

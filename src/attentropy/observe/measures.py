@@ -43,9 +43,10 @@ ALIGNED_ROWS = 4  # below this a profile of distances tells nothing
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums of one call: `rows` [len(ROWS),H], `top` [H], `sampled` [len(SAMPLED),H], `overlap` [H,H].
+    """Sums of one call per head.
 
-    `top` is the largest logit, `overlap` the inner products of the heads' weights.
+    `rows` [len(ROWS),H] and `sampled` [len(SAMPLED),H]; `top` [H], the largest logit; `overlap`
+    [H,H], the inner products of the heads' weights.
     """
 
     rows: Tensor

@@ -89,7 +89,7 @@ SAMPLE_ELEMENTS = 1 << 22
 
 
 def phase_of(sight: Sight) -> str:
-    """"step" where queries continue a cache, else "forward"."""
+    """Phase "step" where queries continue a cache, else "forward"."""
     return "step" if sight.own is not None and sight.queries < sight.keys else "forward"
 
 

@@ -105,7 +105,7 @@ def rows_of(place: Place, slot: Slot, index: int) -> list[HeadRow]:
     means = _means(slot)
     twins, likeness = _twins(slot)
     top = slot.top.masked_fill(slot.rows[0] == 0, torch.nan).tolist()
-    shared = {
+    shared: dict[str, Any] = {
         "layer": place.layer, "index": index, "call": place.call, "phase": place.phase,
         "kind": place.kind, "heads": slot.heads, "head_dim": slot.head_dim,
         "causal": slot.is_causal, "length": slot.length,
@@ -161,7 +161,12 @@ def from_json(text: str) -> list[HeadRow]:
         raise AttentropyError(f"this is no file of head rows ({FORMAT})")
     if data.get("version") != VERSION:
         raise AttentropyError(f"head rows of version {data.get('version')}, not {VERSION}")
-    return [HeadRow(**{k: math.nan if v is None else v for k, v in row.items()}) for row in data["rows"]]
+    return [_row(row) for row in data["rows"]]
+
+
+def _row(data: dict[str, Any]) -> HeadRow:
+    known: dict[str, Any] = {k: math.nan if v is None else v for k, v in data.items()}
+    return HeadRow(**known)
 
 
 def _number(value: Any) -> Any:

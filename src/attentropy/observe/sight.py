@@ -26,6 +26,7 @@ class Sight:
         table: bool, 4-D, broadcastable to [B,H,Q,K], where it is not.
         own: the key at the query's own place [Q]; None in cross-attention.
         is_causal: no query sees a key after its own.
+        from_model: read from a mask of the model, in which there may be padding.
     """
 
     queries: int
@@ -36,6 +37,7 @@ class Sight:
     table: Tensor | None = None
     own: Tensor | None = None
     is_causal: bool = False
+    from_model: bool = False
 
     def sees(self, key: Tensor) -> Tensor:
         """May each query see this one key? `key` broadcasts to [B,H,Q], and so does the answer."""
@@ -71,9 +73,7 @@ class Sight:
 
     def counted(self) -> Tensor | None:
         """Queries that are no padding, broadcastable to [B,H,Q]; None if all count."""
-        if self.own is None or (self.table is None and self.lo is None and self.is_causal):
-            return None
-        if self.table is None and self.lo is None and self.hi is None:
+        if self.own is None or not self.from_model:
             return None
         return self.sees(self.own.view(1, 1, -1))
 
@@ -183,7 +183,7 @@ def _whole(table: Tensor, queries: int, keys: int, *, mask: Tensor, cross: bool)
             places = torch.arange(1, keys + 1, device=table.device)
             end = (places * table.any(2).any(1).any(0)).amax()
             own = own + (end - queries).clamp(min=0)
-    return Sight(queries=queries, keys=keys, mask=mask, table=table, own=own)
+    return Sight(queries=queries, keys=keys, mask=mask, table=table, own=own, from_model=True)
 
 
 def _as_interval(sight: Sight) -> Sight:
@@ -201,17 +201,17 @@ def _as_interval(sight: Sight) -> Sight:
     if not bool((count == hi - lo).all()):
         return Sight(
             queries=sight.queries, keys=sight.keys, mask=sight.mask, table=table,
-            own=sight.own, is_causal=causal_here,
+            own=sight.own, is_causal=causal_here, from_model=True,
         )  # fmt: skip
     if bool((count == sight.keys).all()):
         return Sight(queries=sight.queries, keys=sight.keys, own=sight.own)
     start = lo if bool((lo > 0).any()) else None
-    if start is None and sight.queries == sight.keys and sight.own is not None:
-        if torch.equal(hi, (sight.own + 1).view(1, 1, -1).expand_as(hi)):
-            return causal_from_end(sight.queries, sight.keys, device=table.device)
+    square = start is None and sight.own is not None and hi.shape[-1] == sight.keys
+    if square and torch.equal(hi, (torch.arange(sight.keys, device=hi.device) + 1).expand_as(hi)):
+        return causal_from_end(sight.queries, sight.keys, device=table.device)
     return Sight(
         queries=sight.queries, keys=sight.keys, mask=_interval(start, hi), lo=start, hi=hi,
-        own=sight.own, is_causal=causal_here,
+        own=sight.own, is_causal=causal_here, from_model=True,
     )  # fmt: skip
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-_WRAPPERS = re.compile(r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\b")
+_WRAPPERS = re.compile(
+    r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\b"
+)
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
