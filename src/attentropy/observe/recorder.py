@@ -90,7 +90,10 @@ SAMPLE_ELEMENTS = 1 << 22
 
 def phase_of(sight: Sight) -> str:
     """Phase "step" where queries continue a cache, else "forward"."""
-    return "step" if sight.own is not None and sight.queries < sight.keys else "forward"
+    if sight.own is None or sight.queries >= sight.keys:
+        return "forward"
+    # at the start of a static cache, which is longer than what is filled, nothing is continued
+    return "step" if torch.compiler.is_compiling() or int(sight.own[0]) > 0 else "forward"
 
 
 def softmax_stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
