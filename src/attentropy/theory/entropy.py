@@ -141,10 +141,7 @@ def entropy_gradient(scores: Any) -> Array:
 
 
 def log_sparsity_gradient(scores: Any) -> Array:
-    """d log S/ds_j = p_j (1 - p_j / sum p^2)... of log S = -log(sum p^2)/2 - log(n)/2, negated once.
-
-    log S falls when the largest key grows: d log S/ds_j = sum-free form p_j (1 - p_j/sum p^2).
-    """
+    """d log S/ds_j = p_j (1 - p_j / sum p^2): negative for keys above the collision level."""
     p = softmax(scores)
     collision = (p * p).sum(-1, keepdims=True)
     return p * (1 - p / np.where(collision == 0, 1.0, collision))
@@ -222,7 +219,7 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     l = sum e^(s-m), t = sum (s-m) e^(s-m), q = sum e^(2(s-m)), o the mean of `values` under p.
     An empty or all-hidden block changes nothing.
     """
-    state = _EMPTY
+    state: tuple[float, ...] = _EMPTY
     for block, value in zip(blocks, values, strict=True):
         if len(block) != len(value):
             raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
@@ -231,7 +228,9 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     if np.isneginf(m):
         return (m, 0.0, 0.0, 0.0, 0.0, m, 0.0)
     entropy_ = np.log1p(rest) - t / (1 + rest)
-    return tuple(float(a) for a in (m, 1 + rest, t, q, o / (1 + rest), m + np.log1p(rest), entropy_))
+    return tuple(
+        float(a) for a in (m, 1 + rest, t, q, o / (1 + rest), m + np.log1p(rest), entropy_)
+    )
 
 
 _EMPTY = (-np.inf, 0.0, 0.0, 0.0, 0.0)

@@ -52,6 +52,8 @@ def _sphere(d: float, lam: float) -> float:
     if lam == 0:
         return 0.0
     nu = d / 2 - 1
+    if lam > 500 and nu * nu < 4 * lam:
+        return _sphere_far(nu, lam)
     peak = max(0, int((np.hypot(nu, lam) - nu) / 2)) if nu >= 0 else int(lam / 2)
     half = int(14 * np.sqrt(peak)) + 80
     k = np.arange(max(0, peak - half), peak + half, dtype=float)
@@ -68,10 +70,21 @@ def _sphere(d: float, lam: float) -> float:
     return float(2 * np.dot(k, t) / t.sum() - log_sum)
 
 
+def _sphere_far(nu: float, lam: float) -> float:
+    """From I_nu(lam) = e^lam/sqrt(2 pi lam) A(lam), A Hankel's series in 1/lam: e^lam cancels."""
+    term, series, slope = 1.0, 1.0, 0.0
+    for k in range(1, 40):
+        term *= -(4 * nu * nu - (2 * k - 1) ** 2) / (8 * k * lam)
+        series += term
+        slope -= k * term
+        if abs(term) < 1e-18:
+            break
+    constant = gammaln(nu + 1) + nu * np.log(2 / lam) - np.log(2 * np.pi * lam) / 2
+    return float(slope / series - nu - 0.5 - constant - np.log(series))
+
+
 def _log_term(k: int, d: float, lam: float) -> float:
-    return float(
-        2 * k * np.log(lam / 2) - gammaln(k + 1) - (gammaln(d / 2 + k) - gammaln(d / 2))
-    )
+    return float(2 * k * np.log(lam / 2) - gammaln(k + 1) - (gammaln(d / 2 + k) - gammaln(d / 2)))
 
 
 @elementwise
