@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 _MODULES = ("bounds", "catalogue", "claims", "entropy", "gaussian", "init", "noise", "sparsity")
 
-__all__ = ["CATALOGUE", *_MODULES]
-
 
 def __getattr__(name: str) -> Any:
     if name == "CATALOGUE":
@@ -24,4 +22,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return ["CATALOGUE", *_MODULES]

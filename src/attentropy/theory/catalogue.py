@@ -31,6 +31,7 @@ class Entry:
     domain: str
 
     def __call__(self, **inputs: Any) -> Any:
+        """Evaluate; unknown or missing keywords are refused."""
         if set(inputs) != set(self.inputs):
             given = ", ".join(inputs) or "nothing"
             raise ArgumentError(

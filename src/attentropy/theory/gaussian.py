@@ -12,18 +12,14 @@ from scipy import special
 from scipy.optimize import brentq
 
 from attentropy.errors import ArgumentError
+from attentropy.theory import populations
 from attentropy.theory._arrays import Array, above, at_least, elementwise, require
 from attentropy.theory._quadrature import moments
 from attentropy.theory.bounds import within_log
-from attentropy.theory.populations import (
-    sphere_deficit as sphere_deficit,
-)
-from attentropy.theory.populations import (
-    sphere_freezing_scale as sphere_freezing_scale,
-)
-from attentropy.theory.populations import (
-    uniform_deficit as uniform_deficit,
-)
+
+sphere_deficit = populations.sphere_deficit
+sphere_freezing_scale = populations.sphere_freezing_scale
+uniform_deficit = populations.uniform_deficit
 
 
 @elementwise

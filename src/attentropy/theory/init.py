@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attentropy.errors import ArgumentError
+from attentropy.theory import cost
 from attentropy.theory._arrays import Array, at_least, finite
-from attentropy.theory.cost import Cost as Cost
-from attentropy.theory.cost import attention_cost as attention_cost
+
+attention_cost = cost.attention_cost
+crossover_length = cost.crossover_length
 
 SCHEMES = ("xavier", "lecun", "he", "packed", "gpt2")
 

@@ -79,9 +79,10 @@ def log_relu2(beta: Any, gamma: Any) -> Any:
 
 @elementwise
 def relu2(beta: Any, gamma: Any) -> Any:
-    """S = M2/sqrt(M4), M2 = (b^2+g^2) Phi + b g phi, M4 = (b^4+6b^2g^2+3g^4) Phi + (b^3 g+5b g^3) phi.
+    """M2/sqrt(M4): S of f = relu^2, with Phi and phi taken at b/g.
 
-    Phi, phi at b/g. 1/sqrt 6 at beta = 0; depends on beta/gamma only; towards 0 for beta < 0.
+    M2 = (b^2 + g^2) Phi + b g phi, M4 = (b^4 + 6 b^2 g^2 + 3 g^4) Phi + (b^3 g + 5 b g^3) phi.
+    1/sqrt 6 at beta = 0; depends on beta/gamma only; towards 0 for beta < 0.
 
     >>> relu2(-1.0, 2.0)
     0.301481342013...
@@ -111,7 +112,7 @@ def _right(r: Array) -> Array:
 
 
 def _left(r: Array) -> Array:
-    """Ratios rho_k = Y_k/Y_(k-1) of Y_k = e^(z^2) i^k erfc(z), z = -r/sqrt 2, by backward recurrence.
+    """Backward recurrence for rho_k = Y_k/Y_(k-1), Y_k = e^(z^2) i^k erfc(z), z = -r/sqrt 2.
 
     log S = log(Y_2)/2 - log(12 rho_3 rho_4)/2 - z^2/2: every factor positive, nothing cancels.
     """
