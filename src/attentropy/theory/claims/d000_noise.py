@@ -310,7 +310,7 @@ def _worst_output_ratio(bound: Callable[..., float], trials: int = 1500) -> floa
         n = int(rng.integers(2, 8))
         s, v = rng.normal(size=n) * rng.choice([0.1, 1, 5]), rng.normal(size=n)
         eps = rng.choice([-1.0, 1.0], n) * rng.choice([1e-3, 0.3, 2.0])
-        worst = max(worst, abs(attend(s + eps, v) - attend(s, v)) / bound(eps, v))
+        worst = max(worst, float(abs(attend(s + eps, v) - attend(s, v))) / bound(eps, v))
     return worst
 
 
