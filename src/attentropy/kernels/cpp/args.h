@@ -1,4 +1,4 @@
-// The C ABI: one block of 8-byte fields, in the order of `_FIELDS` in fused.py.
+// The C ABI: one block of 8-byte fields, in the order in which fused.py lists them.
 #pragma once
 #include <cstdint>
 
