@@ -181,7 +181,8 @@ struct BackwardPass {
 
     // s becomes p, dp becomes ds; biases take their share of ds here.
     void logit_gradients(const Where& w, const Span& span, Extras& extras) {
-        if (span.edge || extras.any()) {
+        bool plain = !span.edge && !extras.any();
+        if (!plain) {
             extras.prepare(span);
             vf slope;
             for (int j = 0; j < span.rows(); ++j)
@@ -191,6 +192,7 @@ struct BackwardPass {
                 }
         }
         vec_chunks(span.v0, span.v1, [&](auto nv, int g) { soften<decltype(nv)::value>(span, g); });
+        if (!plain && rows_tainted) scrub(span, extras);
         if (drelative) add_table(w, span, extras);
         if (a.dbias) add_bias(w, span, extras);
         if (a.softcap != 0)
@@ -216,6 +218,15 @@ struct BackwardPass {
                 store(pd + v * W, z < LOWEST ? vf{} : p * x);
             }
         }
+    }
+    // In a row of NaN hidden keys have weight NaN; make it 0.
+    void scrub(const Span& span, const Extras& extras) {
+        for (int j = 0; j < span.rows(); ++j)
+            for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W) {
+                vi seen = extras.seen(span, lanes, j, v);
+                store(s + x, seen ? load(s + x) : vf{});
+                store(dp + x, seen ? load(dp + x) : vf{});
+            }
     }
     void add_table(const Where&, const Span& span, const Extras& extras) {
         std::memset(dtable, 0, (span.rows() + P) * sizeof(float));

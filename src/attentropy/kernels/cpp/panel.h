@@ -203,15 +203,13 @@ struct Extras {
             slope = 1.0f - t * t;
         }
         if (table) x = x + load(tables + v * W + (s.rows() - 1 - j));
-        if (tile) {
-            vf e = load(tiles + j * P + v * W);
-            x = e == -INF ? e : x + e;
-        }
-        if (s.edge) {
-            vi key = splat(int32_t(s.j0 + j));
-            vi seen = (key >= load(lanes.lo + v * W)) & (key < load(lanes.hi + v * W));
-            x = seen ? x : splat(-INF);
-        }
-        return x;
+        if (tile) x = x + load(tiles + j * P + v * W);
+        return tile || s.edge ? (seen(s, lanes, j, v) ? x : splat(-INF)) : x;
+    }
+    // All ones in the lanes that see key row j.
+    vi seen(const Span& s, const Lanes& lanes, int j, int v) const {
+        vi key = splat(int32_t(s.j0 + j));
+        vi inside = (key >= load(lanes.lo + v * W)) & (key < load(lanes.hi + v * W));
+        return tile ? inside & (load(tiles + j * P + v * W) != -INF) : inside;
     }
 };

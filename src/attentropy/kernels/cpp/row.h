@@ -23,7 +23,7 @@ static inline float write_row(const Args& a, int64_t row, int64_t h, Sums s, int
     if (a.sink) factor = add_sink(s, a.sink[h]);
     double log_l = s.l == 0.0 ? -double(INF) : std::log(s.l), inverse = s.l == 0.0 ? 0.0 : 1.0 / s.l;
     a.entropy[row] = s.l == 0.0 ? 0.0f : float(log_l - s.t * inverse);
-    a.lse[row] = s.l == 0.0 ? -INF : float(s.m + log_l);
+    a.lse[row] = s.l == 0.0 ? -INF : s.m == INF ? INF : float(s.m + log_l);
     a.max_logit[row] = float(top);
     a.collision[row] = float(s.c * inverse * inverse);
     a.argmax[row] = best;
