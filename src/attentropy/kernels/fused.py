@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attentropy.errors import UnsupportedError
 from attentropy.kernels import library
 from attentropy.kernels.autograd import once
 from attentropy.kernels.call import Call, Rows
@@ -28,7 +29,6 @@ class Inputs(NamedTuple):
     scale: Tensor
     bias: Tensor | None
     relative: Tensor | None
-    sink: Tensor | None
     lo: Tensor | None
     hi: Tensor | None
     mask: Tensor | None
@@ -52,9 +52,8 @@ def lacks(call: Call) -> str | None:
     """What the call needs that this kernel has not, in words; None if it can serve."""
     if call.q.device.type != "cpu":
         return f"inputs on {call.q.device.type}"
-    found = library.find()
-    if isinstance(found, str):
-        return f"no library for this CPU: {found}"
+    if library.missing is not None:
+        return f"inputs on this CPU: {library.missing}"
     if type(call.weights) is not Softmax:
         return "weights other than Softmax"
     if call.additive is not None:
@@ -70,14 +69,14 @@ def lacks(call: Call) -> str | None:
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
     inputs = Inputs(
-        call.q, call.k, call.v, call.scale, call.bias, call.relative, call.sink,
+        call.q, call.k, call.v, call.scale, call.bias, call.relative,
         call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
     )  # fmt: skip
     if torch.compiler.is_compiling():
-        from attentropy.kernels.ops import fused
+        from attentropy.kernels.fused_ops import fused
 
         return Rows(*fused(*inputs)[:6])
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:7]):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:6]):
         return Rows(*_Fused.apply(*inputs)[:6])
     return Rows(*forward(inputs)[:6])
 
@@ -95,8 +94,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         saved = ctx.saved_tensors
-        inputs, results = Inputs(*saved[:11], ctx.softcap), Results(*saved[11:])
-        needs = ctx.needs_input_grad[:7]
+        inputs, results = Inputs(*saved[:10], ctx.softcap), Results(*saved[10:])
+        needs = ctx.needs_input_grad[:6]
         return *once("fused", *backward(inputs, results, grads, needs)), *[None] * 5
 
 
@@ -111,14 +110,14 @@ def forward(inputs: Inputs) -> Results:
     )
     argmax = torch.empty(rows, dtype=torch.int64)
     results = Results(out, entropy, lse, max_logit, argmax, collision, shift)
-    lib.call("forward", [*_reads(x), *_writes(results), *[0] * 27, *_tail(x)])
+    lib.call("forward", [*_reads(x), *_writes(results), *[0] * 26, *_tail(x)])
     return results._replace(out=out.to(inputs.v.dtype))
 
 
 def backward(
     inputs: Inputs, results: Results, grads: tuple[Tensor | None, ...], needs: tuple[bool, ...]
 ) -> list[Tensor | None]:
-    """Gradients of the first seven inputs, None where not needed. No autograd."""
+    """Gradients of the first six inputs, None where not needed. No autograd."""
     lib = _library()
     x = _readable(inputs, lib)
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
@@ -133,33 +132,24 @@ def backward(
     dbias = torch.zeros(x.bias.shape) if needs[4] and x.bias is not None else None
     width = 1 if x.relative is None else x.relative.shape[1]
     drelative = torch.zeros(rows[1], width) if needs[5] else None
-    dsink = torch.empty(rows) if needs[6] else None
     writes = [
         dout.data_ptr(), *dout.stride()[:3], _at(dentropy), _at(dlse), _at(dcollision),
         dq.data_ptr(), dk.data_ptr(), dv.data_ptr(),
         *dq.stride()[:3], *dk.stride()[:3], *dv.stride()[:3],
-        _at(dscale), _at(dsink), *_spread(dbias, _square(x)), _at(drelative),
+        _at(dscale), *_spread(dbias, _square(x)), _at(drelative),
     ]  # fmt: skip
     lib.call("backward", [*_reads(x), *_writes(results), *writes, *_tail(x)])
-    found = (dq, dk, dv, dscale, dbias, drelative, dsink)
+    found = (dq, dk, dv, dscale, dbias, drelative)
     return [
-        None if g is None or t is None or not need else _shrunk(g, t, name)
-        for name, g, t, need in zip(Inputs._fields, found, inputs, needs, strict=False)
+        None if g is None or not need else g.sum_to_size(t.shape).to(t.dtype)
+        for g, t, need in zip(found, inputs[:6], needs, strict=True)
     ]
 
 
-def _shrunk(grad: Tensor, of: Tensor, name: str) -> Tensor:
-    """A gradient summed over what was broadcast, in the dtype of its input."""
-    if name == "sink":
-        grad = grad.sum((0, 2))
-    return grad.sum_to_size(of.shape).to(of.dtype)
-
-
 def _library() -> library.Library:
-    found = library.find()
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    return found
+    if library.serving is None:
+        raise UnsupportedError(f"the fused kernel cannot run: {library.missing}")
+    return library.serving
 
 
 def _readable(x: Inputs, lib: library.Library) -> Inputs:
@@ -173,7 +163,7 @@ def _readable(x: Inputs, lib: library.Library) -> Inputs:
     }
     flat = {
         name: None if t is None else t.detach().to(torch.float32).contiguous()
-        for name, t in (("relative", x.relative), ("sink", x.sink), ("slopes", x.slopes))
+        for name, t in (("relative", x.relative), ("slopes", x.slopes))
     }
     return x._replace(q=q, k=k, v=v, **small, **flat)  # type: ignore[arg-type]
 
@@ -220,7 +210,7 @@ def _reads(x: Inputs) -> list[int]:
         *x.q.stride()[:3], *x.k.stride()[:3], *x.v.stride()[:3],
         *_spread(x.scale, rows), *_spread(x.lo, rows), *_spread(x.hi, rows),
         *_spread(x.mask, square), *_spread(x.bias, square), *table,
-        _at(x.slopes), _at(x.sink), struct.unpack("q", struct.pack("d", x.softcap))[0],
+        _at(x.slopes), struct.unpack("q", struct.pack("d", x.softcap))[0],
     ]  # fmt: skip
 
 

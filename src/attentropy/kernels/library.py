@@ -14,7 +14,7 @@ from typing import Any
 
 from attentropy.kernels.build import ISAS, path_of
 
-FIELDS = 87  # of struct Args in cpp/args.h
+FIELDS = 85  # of struct Args in cpp/args.h
 _NEEDS = {  # flags of /proc/cpuinfo
     "avx2": {"avx2", "fma"},
     "avx512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
@@ -61,13 +61,8 @@ def runnable() -> list[str]:
     return [isa for isa in ISAS if _NEEDS[isa] <= cpu_flags()]
 
 
-def find() -> Library | str:
-    """The library that serves, or the reason why there is none."""
-    return _find(os.environ.get("ATTENTROPY_ISA"))
-
-
-@cache
-def _find(wanted: str | None) -> Library | str:
+def find(wanted: str | None = None) -> Library | str:
+    """The library of the wanted instruction set or of the best, or why there is none."""
     if wanted is not None and wanted not in ISAS:
         return f"ATTENTROPY_ISA must be one of {', '.join(ISAS)}, got {wanted}"
     able = runnable()
@@ -129,3 +124,8 @@ class _Pool:
 def pool() -> _Pool:
     """The one `_Pool` of this process."""
     return _Pool()
+
+
+_found = find(os.environ.get("ATTENTROPY_ISA"))
+serving = None if isinstance(_found, str) else _found  # the library that serves, if any
+missing = _found if isinstance(_found, str) else None  # why none does

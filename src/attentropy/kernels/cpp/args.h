@@ -22,7 +22,6 @@ struct Args {
     const float* relative;
     int64_t relatives, reach;  // stride of heads; the table holds 2 * reach + 1 distances
     const float* slopes;
-    const float* sink;
     double softcap;  // 0: none
     char* out;
     int64_t outs[3];
@@ -35,7 +34,7 @@ struct Args {
     const float *dentropy, *dlse, *dcollision;
     char *dq, *dk, *dv;
     int64_t dqs[3], dks[3], dvs[3];
-    float *dscale, *dsink;  // [B,H,Q], or null
+    float* dscale;  // [B,H,Q], or null
     float* dbias;
     int64_t dbiass[4];  // 0 where the bias is broadcast; `dbias` comes zeroed
     float* drelative;   // [H, 2 * reach + 1], zeroed, or null

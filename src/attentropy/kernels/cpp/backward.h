@@ -164,10 +164,6 @@ struct BackwardPass {
         dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
         dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
         c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];
-        if (a.dsink && share.part == 0) {
-            float z = a.sink[w.h] - a.lse[r], p = std::exp(z);
-            a.dsink[r] = p == 0.0f ? 0.0f : p * (dc[i] * p - c[i] - dh[i] * z);
-        }
     }
     static void copy_rows(const T* x, int64_t stride, int n, int64_t D, const float* factor,
                           float* to) {

@@ -167,7 +167,7 @@ struct ForwardPass {
             store(taint + g * W, x);
         }
         for (int i = 0; i < P; ++i)
-            factor[i] = i < w.n ? write_row(a, w.row(a) + i, w.h, {m[i], l[i], t[i], c[i]}, arg[i]) : 0;
+            factor[i] = i < w.n ? write_row(a, w.row(a) + i, {m[i], l[i], t[i], c[i]}, arg[i]) : 0;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, w.i0));
         unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
         RowPass<T> rows(a, mem);

@@ -7,28 +7,17 @@ struct Sums {  // state of a row: pivot, sum e, sum z e, sum e^2
     double m, l, t, c;
 };
 
-// Adds the sink as one more outcome; returns the factor for what was summed before.
-static inline double add_sink(Sums& s, double sink) {
-    bool blind = s.m == -INF;
-    double top = std::max(s.m, sink);
-    double a = blind ? 0.0 : std::exp(s.m - top), b = std::exp(sink - top);
-    s = {top, s.l * a + b, blind ? 0.0 : a * (s.t + (s.m - top) * s.l), s.c * a * a + b * b};
-    s.t += b > 0 ? (sink - top) * b : 0.0;
-    return a;
-}
-
 // Writes the statistics of one row and returns the factor that turns sum e v into the output.
-static inline float write_row(const Args& a, int64_t row, int64_t h, Sums s, int64_t best) {
-    double top = s.m, factor = 1.0;
-    if (a.sink) factor = add_sink(s, a.sink[h]);
-    double log_l = s.l == 0.0 ? -double(INF) : std::log(s.l), inverse = s.l == 0.0 ? 0.0 : 1.0 / s.l;
-    a.entropy[row] = s.l == 0.0 ? 0.0f : float(log_l - s.t * inverse);
-    a.lse[row] = s.l == 0.0 ? -INF : s.m == INF ? INF : float(s.m + log_l);
-    a.max_logit[row] = float(top);
+static inline float write_row(const Args& a, int64_t row, const Sums& s, int64_t best) {
+    bool blind = s.l == 0.0;  // not !(l > 0): NaN is no blindness
+    double log_l = blind ? INF : std::log(s.l), inverse = blind ? 0.0 : 1.0 / s.l;
+    a.entropy[row] = blind ? 0.0f : float(log_l - s.t * inverse);
+    a.lse[row] = blind ? -INF : s.m == INF ? INF : float(s.m + log_l);
+    a.max_logit[row] = float(s.m);
     a.collision[row] = float(s.c * inverse * inverse);
     a.argmax[row] = best;
-    if (a.shift) a.shift[row] = top == -INF ? INF : float(s.m - top + log_l);
-    return float(factor * inverse);
+    a.shift[row] = float(log_l);
+    return float(inverse);
 }
 
 template <class T>
@@ -141,13 +130,13 @@ struct RowPass {
         int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
-            write_row(a, w.row(a), w.h, {-INF, 0, 0, 0}, -1);
+            write_row(a, w.row(a), {-INF, 0, 0, 0}, -1);
             for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
             return;
         }
         Sums sums = soften(hi - lo, masked, best);
         values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
-        float factor = write_row(a, w.row(a), w.h, sums, best + lo);
+        float factor = write_row(a, w.row(a), sums, best + lo);
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
     }
 };
