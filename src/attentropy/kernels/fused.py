@@ -119,10 +119,10 @@ def backward(
 ) -> list[Tensor | None]:
     """Gradients of the first six inputs, None where not needed. No autograd."""
     lib = _library()
-    x = _readable(inputs, lib)
+    x = _readable(inputs, lib, pairs=not needs[3])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = torch.zeros(()).expand_as(results.out) if grads[0] is None else grads[0]
-    dout = _unit_stride(dout.to(x.q.dtype))
+    dout = _paired(_unit_stride(dout.to(x.q.dtype)))
     dentropy, dlse, dcollision = (
         None if g is None else g.to(torch.float32).contiguous() for g in (grads[1], grads[2], grads[5])
     )
@@ -152,11 +152,14 @@ def _library() -> library.Library:
     return library.serving
 
 
-def _readable(x: Inputs, lib: library.Library) -> Inputs:
-    """The inputs in forms that the library reads: unit last strides, float32 or bf16."""
+def _readable(x: Inputs, lib: library.Library, *, pairs: bool = True) -> Inputs:
+    """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16."""
     q, k, v = (_unit_stride(t.detach()) for t in x[:3])
-    if not (q.dtype == k.dtype == v.dtype == torch.float32):
-        q, k, v = (t.to(torch.float32) for t in (q, k, v))
+    if not q.dtype == k.dtype == v.dtype == torch.float32:
+        even = q.shape[3] % 2 == v.shape[3] % 2 == 0
+        bf16 = q.dtype == k.dtype == v.dtype == torch.bfloat16
+        native = pairs and even and bf16 and lib.bf16
+        q, k, v = (_paired(t) if native else t.to(torch.float32) for t in (q, k, v))
     small = {
         name: None if t is None else t.detach().to(torch.float32)
         for name, t in (("scale", x.scale), ("bias", x.bias))
@@ -170,6 +173,13 @@ def _readable(x: Inputs, lib: library.Library) -> Inputs:
 
 def _unit_stride(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _paired(x: Tensor) -> Tensor:
+    """With every row at a multiple of four bytes, so that two bf16 are read as one word."""
+    if x.dtype != torch.bfloat16 or not (x.data_ptr() % 4 or any(s % 2 for s in x.stride()[:3])):
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _empty_like_queries(q: Tensor, width: int) -> Tensor:

@@ -28,6 +28,7 @@ struct BackwardPass {
     float *partial, *tables;     // dq of this part; gradients of relative of this part, by head
     float* drelative = nullptr;  // those of the present head
     float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *dk, *dv;
+    float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
     int64_t ldk, ldv;
     bool keys_tainted = false, rows_tainted = false;
     alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], scale[P], one[P];
@@ -40,6 +41,7 @@ struct BackwardPass {
         size_t d = padded(a.D), e = padded(a.Dv), tile = BACK_KEYS * P;
         return Scratch::room(a.D * P) * 2 + Scratch::room(d * P) + Scratch::room(a.Dv * P) +
                Scratch::room(e * P) + Scratch::room(tile) * 3 + Scratch::room(BACK_KEYS + P + W) +
+               (Op::width == 2 ? Scratch::room(tile / 2 + P) * 3 + Scratch::room((a.K + 1) / 2 * a.D) : 0) +
                (direct(a.D) ? 0 : Scratch::room(a.K * d)) +
                (direct(a.Dv) ? 0 : Scratch::room(a.K * e)) + Extras::room(a, BACK_KEYS);
     }
@@ -65,6 +67,11 @@ struct BackwardPass {
         dv = accumulator(mem, a.dv, a.dvs, b, hk, a.Dv, ldv);
         const T* k = at3<T>(a.k, a.ks, b, hk, 0);
         const T* v = at3<T>(a.v, a.vs, b, hk, 0);
+        if constexpr (Op::width == 2) {
+            for (float** p : {&pw, &dw, &dj}) *p = mem.take<float>(BACK_KEYS * P / 2 + P);
+            kp = mem.take<float>((a.K + 1) / 2 * a.D);
+            pair_rows(k, a.ks[2], 0, a.K, a.D, kp, a.D);
+        }
         keys_tainted = tainted(k, a.ks[2], a.K, a.D) || tainted(v, a.vs[2], a.K, a.Dv);
         int64_t group = a.H / a.Hk;
         size_t mark = mem.used;
@@ -119,13 +126,15 @@ struct BackwardPass {
             lanes.spans(BACK_KEYS, int(from), int(to), [&](const Span& span) {
                 const float* kj = reinterpret_cast<const float*>(k + span.j0 * a.ks[2]);
                 const float* vj = reinterpret_cast<const float*>(v + span.j0 * a.vs[2]);
-                gemm<Op, BY_ROWS, false>(kj, a.ks[2], qt, P, s, P, span.rows(), span.v0, span.v1, a.D);
-                gemm<Op, BY_ROWS, false>(vj, a.vs[2], gt, P, dp, P, span.rows(), span.v0, span.v1,
-                                         a.Dv);
+                constexpr int X = Op::width;
+                gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0, span.v1,
+                                         a.D / X, scale);
+                gemm<Op, BY_ROWS, false>(vj, a.vs[2] / X, gt, P, dp, P, span.rows(), span.v0, span.v1,
+                                         a.Dv / X);
                 logit_gradients(w, span, extras);
                 bool hides = span.edge || extras.tile;
                 if (hides && (keys_tainted || rows_tainted))
-                    accumulate_carefully(w, span, k, v);
+                    accumulate_carefully(w, span, k);
                 else
                     accumulate(w, span, kj);
             });
@@ -142,10 +151,15 @@ struct BackwardPass {
             top[i] = c[i] = dh[i] = dc[i] = 0.0f, shift[i] = INF;
             if (i < w.n) row(w, i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
         }
-        pack_lanes(q, a.qs[2], w.n, a.D, scale, qt);
-        pack_lanes(g, a.douts[2], w.n, a.Dv, one, gt);
-        copy_rows(q, a.qs[2], w.n, a.D, scale, qn);
-        copy_rows(g, a.douts[2], w.n, a.Dv, one, gn);
+        pack_queries<Op>(q, a.qs[2], w.n, a.D, scale, qt);
+        pack_queries<Op>(g, a.douts[2], w.n, a.Dv, one, gt);
+        if constexpr (Op::width == 2) {
+            pair_rows(q, a.qs[2], 0, w.n, a.D, qn, padded(a.D));
+            pair_rows(g, a.douts[2], 0, w.n, a.Dv, gn, padded(a.Dv));
+        } else {
+            copy_rows(q, a.qs[2], w.n, a.D, scale, qn);
+            copy_rows(g, a.douts[2], w.n, a.Dv, one, gn);
+        }
         vf t = {};
         for (int i = 0; i < P; i += W) t += (load(c + i) + load(dh + i) + load(top + i)) * 0.0f;
         rows_tainted = any(t != 0.0f) || tainted(q, a.qs[2], w.n, a.D) ||
@@ -255,33 +269,73 @@ struct BackwardPass {
         }
     }
 
+    // dv += p dO, dk += ds q, dq += ds k. Scale: in q for floats, in ds for pairs.
     void accumulate(const Where& w, const Span& span, const float* k) {
-        int i0 = span.v0 * W, n = std::min(w.n, span.v1 * W) - i0;
+        int i0 = span.v0 * W, n = std::min(w.n, span.v1 * W) - i0, rows = span.rows();
         int64_t e = padded(a.Dv), d = padded(a.D);
-        gemm<F32, BY_ROWS, true>(s + i0, P, gn + i0 * e, e, dv + span.j0 * ldv, ldv, span.rows(), 0,
-                                 int(e / W), n);
-        gemm<F32, BY_ROWS, true>(dp + i0, P, qn + i0 * d, d, dk + span.j0 * ldk, ldk, span.rows(), 0,
-                                 int(d / W), n);
-        gemm<Op, BY_COLUMNS, true>(k, a.ks[2], dp, P, dqt, P, a.D, span.v0, span.v1, span.rows());
+        float *dvj = dv + span.j0 * ldv, *dkj = dk + span.j0 * ldk;
+        if constexpr (Op::width == 2) {
+            pair_weights(span);
+            int64_t x = i0 / 2, steps = (n + 1) / 2, pairs = (span.j1 + 1) / 2 - span.j0 / 2;
+            gemm<Op, BY_ROWS, true>(pw + x, P / 2, gn + x * e, e, dvj, ldv, rows, 0, int(e / W), steps);
+            gemm<Op, BY_ROWS, true>(dw + x, P / 2, qn + x * d, d, dkj, ldk, rows, 0, int(d / W), steps);
+            gemm<Op, BY_COLUMNS, true>(kp + span.j0 / 2 * a.D, a.D, dj, P, dqt, P, a.D, span.v0,
+                                       span.v1, pairs);
+        } else {
+            gemm<Op, BY_ROWS, true>(s + i0, P, gn + i0 * e, e, dvj, ldv, rows, 0, int(e / W), n);
+            gemm<Op, BY_ROWS, true>(dp + i0, P, qn + i0 * d, d, dkj, ldk, rows, 0, int(d / W), n);
+            gemm<Op, BY_COLUMNS, true>(k, a.ks[2], dp, P, dqt, P, a.D, span.v0, span.v1, rows);
+        }
     }
-    // As above, but a pair with weight 0 adds nothing, not even 0 * NaN.
-    void accumulate_carefully(const Where& w, const Span& span, const T* k, const T*) {
-        int64_t e = padded(a.Dv), d = padded(a.D);
-        for (int j = 0; j < span.rows(); ++j)
-            for (int i = span.v0 * W; i < std::min(w.n, span.v1 * W); ++i) {
+    // p and ds as bf16: by rows (words of two lanes), and ds also as words of two keys.
+    void pair_weights(const Span& span) {
+#ifdef __AVX512BF16__
+        int rows = span.rows();
+        for (int v = span.v0; v < span.v1; ++v) {
+            vf f = load(scale + v * W);
+            for (int j = -(span.j0 & 1); j < rows; j += 2) {
+                bool first = j >= 0, second = j + 1 < rows;
+                const float *x = s + j * P + v * W, *y = dp + j * P + v * W;
+                __m512i p = halves(first ? load(x) : vf{}, second ? load(x + P) : vf{});
+                __m512i ds = halves(first ? load(y) * f : vf{}, second ? load(y + P) * f : vf{});
+                store(dj + (j + 1) / 2 * P + v * W, interleaved(ds));
+                int64_t at = j * (P / 2) + v * (W / 2);
+                if (first) {
+                    std::memcpy(pw + at, &p, 32);
+                    std::memcpy(dw + at, &ds, 32);
+                }
+                if (second) {
+                    std::memcpy(pw + at + P / 2, reinterpret_cast<char*>(&p) + 32, 32);
+                    std::memcpy(dw + at + P / 2, reinterpret_cast<char*>(&ds) + 32, 32);
+                }
+            }
+        }
+#else
+        (void)span;
+#endif
+    }
+    // As accumulate, but a pair with weight 0 adds nothing, not even 0 * NaN.
+    void accumulate_carefully(const Where& w, const Span& span, const T* k) {
+        for (int i = span.v0 * W; i < std::min(w.n, span.v1 * W); ++i) {
+            const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i);
+            const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0 + i);
+            for (int j = 0; j < span.rows(); ++j) {
                 float p = s[j * P + i], ds = dp[j * P + i];
                 if (p == 0.0f && ds == 0.0f) continue;
                 int64_t key = span.j0 + j;
-                for (int64_t x = 0; x < a.Dv; ++x) dv[key * ldv + x] += p * gn[i * e + x];
+                float scaled = ds * scale[i], dx = Op::width == 2 ? scaled : ds;
+                for (int64_t x = 0; x < a.Dv; ++x) dv[key * ldv + x] += p * to_float(g[x]);
                 for (int64_t x = 0; x < a.D; ++x) {
-                    dk[key * ldk + x] += ds * qn[i * d + x];
-                    dqt[x * P + i] += ds * to_float(k[key * a.ks[2] + x]);
+                    dk[key * ldk + x] += scaled * to_float(q[x]);
+                    dqt[x * P + i] += dx * to_float(k[key * a.ks[2] + x]);
                 }
             }
+        }
     }
 
     void write_queries(const Where& w) {
-        if (a.dscale) {
+        const float* factor = Op::width == 2 ? one : scale;
+        if (a.dscale) {  // never for pairs: there the scale is in dqt already
             for (int i = 0; i < w.n; ++i) {
                 const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i);
                 float x = 0.0f;
@@ -291,10 +345,10 @@ struct BackwardPass {
             }
         }
         if (partial) {
-            unpack_lanes(dqt, a.D, w.n, scale, partial + w.row(a) * a.D, a.D);
+            unpack_lanes(dqt, a.D, w.n, factor, partial + w.row(a) * a.D, a.D);
         } else {
             T* dq = const_cast<T*>(at3<T>(a.dq, a.dqs, w.b, w.h, w.i0));
-            unpack_lanes(dqt, a.D, w.n, scale, dq, a.dqs[2]);
+            unpack_lanes(dqt, a.D, w.n, factor, dq, a.dqs[2]);
         }
     }
 };

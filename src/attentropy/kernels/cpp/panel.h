@@ -85,7 +85,7 @@ struct Lanes {
     }
 };
 
-// B[d][lane] (d in words of Op) from rows of T, times `factor` per lane; idle lanes hold 0.
+// B[d][lane] from rows of T, times `factor` per lane; idle lanes hold 0.
 template <class T>
 static void pack_lanes(const T* x, int64_t stride, int n, int64_t D, const float* factor,
                        float* B) {
@@ -103,6 +103,37 @@ static void pack_lanes(const T* x, int64_t stride, int n, int64_t D, const float
             for (int i = 0; i < W; ++i)
                 B[d * P + i0 + i] = i0 + i < n ? to_float(x[(i0 + i) * stride + d]) * f[i] : 0.0f;
     }
+}
+
+// The same for words, whose bits stay as they are. D, stride: in words.
+static inline void pack_words(const float* x, int64_t stride, int n, int64_t D, float* B) {
+    for (int g = 0; g < G; ++g) {
+        int i0 = g * W;
+        int64_t d = 0;
+        if (i0 + W <= n)
+            for (; d + W <= D; d += W) {
+                vf r[W];
+                for (int i = 0; i < W; ++i) r[i] = load(x + (i0 + i) * stride + d);
+                transpose(r);
+                for (int i = 0; i < W; ++i) store(B + (d + i) * P + i0, r[i]);
+            }
+        for (; d < D; ++d)
+            for (int i = i0; i < i0 + W; ++i) {
+                if (i < n)
+                    std::memcpy(B + d * P + i, x + i * stride + d, 4);
+                else
+                    B[d * P + i] = 0.0f;
+            }
+    }
+}
+
+// Lanes of q for a product with keys: floats are scaled here, pairs of bf16 after the product.
+template <class Op, class T>
+static void pack_queries(const T* x, int64_t stride, int n, int64_t D, const float* scale, float* B) {
+    if constexpr (Op::width == 2)
+        pack_words(reinterpret_cast<const float*>(x), stride / 2, n, D / 2, B);
+    else
+        pack_lanes(x, stride, n, D, scale, B);
 }
 
 // rows of T from C[d][lane], times `factor` per lane.
