@@ -25,6 +25,8 @@ def current() -> nn.Module | None:
 def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Names and modules that may call attention themselves: all but torch's own leaves."""
     for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod"):  # torch.compile's wrapper; what it wraps follows
+            continue
         leaf = next(module.children(), None) is None
         if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
             yield plain_name(name), module
@@ -64,8 +66,7 @@ def track(
             entered(module, args, kwargs)
 
     def after(module: nn.Module, args: Any, output: Any) -> None:
-        while _running and _running.pop() is not module:
-            pass
+        _running.pop()
 
     return [
         module.register_forward_pre_hook(before, with_kwargs=True),
