@@ -16,6 +16,7 @@ from attentropy.analysis.heads import duplicate_heads as duplicate_heads
 from attentropy.analysis.heads import entropy_of_mean as entropy_of_mean
 from attentropy.analysis.heads import mutual_information as mutual_information
 from attentropy.analysis.heads import position_entropy as position_entropy
+from attentropy.analysis.positional import positional_share as positional_share
 from attentropy.analysis.robustness import Noise as Noise
 from attentropy.analysis.robustness import Robustness as Robustness
 from attentropy.analysis.robustness import certified_error as certified_error
@@ -32,7 +33,6 @@ from attentropy.analysis.spectrum import effective_rank as effective_rank
 from attentropy.analysis.spectrum import effective_rank_dense as effective_rank_dense
 from attentropy.analysis.spectrum import eigenvalues_dense as eigenvalues_dense
 from attentropy.analysis.spectrum import map_dense as map_dense
-from attentropy.analysis.spectrum import positional_share as positional_share
 from attentropy.analysis.spectrum import projection_spectrum as projection_spectrum
 from attentropy.analysis.spectrum import singular_values_dense as singular_values_dense
 from attentropy.analysis.temperature import EntropyRange as EntropyRange

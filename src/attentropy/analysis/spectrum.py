@@ -1,4 +1,4 @@
-"""Spectra of attention maps (dense, for small n) and of projections; what positions explain.
+"""Spectra of attention maps (dense, for small n) and of projections.
 
 exp(H) counts attended keys and is no rank: a uniform map has exp(H) = n and rank 1, the identity
 exp(H) = 1 and rank n. Effective rank is the exponential of the entropy of normalised singular
@@ -134,27 +134,3 @@ def _product_spectrum(a: Tensor, b: Tensor) -> Tensor:
     r, t = (torch.linalg.qr(x.mT)[1] for x in (a, b))
     s = torch.linalg.svdvals(r @ t.mT)
     return torch.nn.functional.pad(s, (0, a.shape[1] - s.shape[-1]))
-
-
-def positional_share(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """The share of the variance of logits within rows that distance alone explains, [H].
-
-    With t_ij the logits less the mean of their row, and m_d the mean of t_ij at distance d = j - i:
-    sum_d n_d m_d^2 / sum t_ij^2. 1 for a pure relative bias; for content without positions about
-    the number of distances over the number of logits. NaN where logits are constant.
-    """
-    queries, keys = q.shape[2], k.shape[2]
-    heads, places = q.shape[1], queries + keys - 1
-    sums, count = torch.zeros(heads, places).double(), torch.zeros(heads, places).double()
-    total = torch.zeros(heads).double()
-    for part in rows(q, k, share=3, **options):
-        seen = ~part.logits.isneginf()
-        s = part.logits.masked_fill(~seen, 0.0)
-        s = (s - s.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)) * seen
-        row = torch.arange(queries, device=s.device)[part.queries]
-        place = (torch.arange(keys, device=s.device) - row[:, None] + queries - 1).flatten().cpu()
-        sums.index_add_(1, place, s.flatten(1).cpu())
-        count.index_add_(1, place, seen.flatten(1).double().cpu())
-        total += s.square().sum((1, 2)).cpu()
-    explained = (sums.square() / count.clamp(min=1)).sum(-1)
-    return explained / total.masked_fill(total == 0, torch.nan)
