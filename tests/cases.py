@@ -23,7 +23,9 @@ class Shape:
         generator = torch.Generator().manual_seed(hash(self) % 2**31)
 
         def draw(heads, rows, width):
-            x = torch.randn(self.batch, heads, rows, width, generator=generator, dtype=torch.float64)
+            x = torch.randn(
+                self.batch, heads, rows, width, generator=generator, dtype=torch.float64
+            )
             return (x * size).to(dtype).requires_grad_()
 
         return (
@@ -123,7 +125,10 @@ def run(kernel, tensors, given):
         value = getattr(stats, name)
         if value is not None:
             seen = value.double().where(stats.visible > 0, 0.0)
-            loss = loss + (seen * torch.linspace(-1, 1 + i, max(1, seen.shape[-1]))[: seen.shape[-1]]).sum()
+            loss = (
+                loss
+                + (seen * torch.linspace(-1, 1 + i, max(1, seen.shape[-1]))[: seen.shape[-1]]).sum()
+            )
     inputs = [x for x in (*tensors, *extra) if x.requires_grad]
     grads = torch.autograd.grad(loss, inputs, allow_unused=True)
     return out, stats, [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, grads)]

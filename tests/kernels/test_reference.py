@@ -73,7 +73,10 @@ WRITTEN = {
     "linear": (at.Linear(), lambda s: s),
     "l1": (at.L1(), lambda s: s / s.abs().sum(-1, keepdim=True)),
     "l2": (at.L2(), lambda s: s / s.square().sum(-1, keepdim=True).sqrt()),
-    "l2 of relu squared": (at.L2(at.ReluSquared()), lambda s: F.normalize(s.relu().square(), dim=-1)),
+    "l2 of relu squared": (
+        at.L2(at.ReluSquared()),
+        lambda s: F.normalize(s.relu().square(), dim=-1),
+    ),
 }
 
 
@@ -95,9 +98,11 @@ def test_kernelised_and_decay_written_out():
     q, k, v = SQUARE.tensors()
     a = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
     a = a / a.sum(-1, keepdim=True)
-    torch.testing.assert_close(reference(q, k, v, weights=at.Kernelised(), mask=at.causal).out, a @ v)
+    torch.testing.assert_close(
+        reference(q, k, v, weights=at.Kernelised(), mask=at.causal).out, a @ v
+    )
     gap = torch.arange(12)[:, None] - torch.arange(12)
-    powers = (0.7**gap.clamp(min=0).double()).tril()
+    powers = (0.7 ** gap.clamp(min=0).double()).tril()
     torch.testing.assert_close(reference(q, k, v, weights=at.Decay(0.7)).out, powers @ v)
 
 

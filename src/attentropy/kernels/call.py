@@ -12,9 +12,10 @@ lo_i <= j < hi_i and `mask`, `predicate` and a bias above -inf all allow it.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from torch import Tensor
+
 from attentropy.masks import Mask
 from attentropy.weights import Weights
-from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
