@@ -1,0 +1,142 @@
+"""The forward pass: one sweep over the keys, which carries the row state and the output."""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton_.dropout import gains
+from attentropy.kernels.triton_.logits import LOG2E, final
+from attentropy.kernels.triton_.state import absorb, empty, loudest, merge, read
+from attentropy.kernels.triton_.tiles import dot, load, poison, tame
+from attentropy.kernels.triton_.visibility import key_span, load_row
+
+
+@triton.jit
+def sweep(
+    state, acc, wild, q, k, v, hk, row, terms, drop, heads, begin, end,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TILE: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """Absorb the keys from `begin` to `end` tile by tile."""
+    GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    for n in range(begin, end, TILE):
+        key = n + tl.arange(0, TILE)
+        inside = key < terms.keys
+        j = key[None, :]
+        k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
+        s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
+        p, alpha, state = absorb(state, s, j, GUARD, STATS)
+        if drop is not None:
+            p *= gains(drop, row[0] * heads + row[1], row[2], j, p)
+        v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
+        acc = acc * alpha[:, None]
+        v_tile, wild = tame(v_tile, wild, GUARD)
+        acc += dot(p.to(v_tile.dtype), v_tile, PRECISE)
+    return state, acc, wild
+
+
+@triton.jit
+def repair(
+    acc, v, hk, row, terms, begin, end,
+    DV: tl.constexpr, BLOCK_V: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Let NaN and inf among the values reach the rows that see them."""
+    for n in range(begin, end, TILE):
+        key = n + tl.arange(0, TILE)
+        v_tile = load(v, row[0], hk, key.to(tl.int64), key < terms.keys, DV, BLOCK_V, True)
+        nothing = tl.zeros((acc.shape[0], TILE), tl.float32)
+        _, seen, _ = final(nothing, row, key[None, :], terms, True)
+        acc = poison(acc, seen, v_tile)
+    return acc
+
+
+@triton.jit
+def finish(state, acc, sink, written, h, rows, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
+    """Let the sink in, read the state and store output and statistics of `rows` of [B,H,Q]."""
+    tl.store(written.max_logit + rows, loudest(state), mask=alive)
+    tl.store(written.argmax + rows, state[4].to(tl.int64), mask=alive)
+    if sink is not None:
+        logit = tl.load(sink + h, mask=alive, other=0.0).to(tl.float32) * LOG2E
+        one = tl.where(logit == float("-inf"), 0.0, 1.0)
+        state, alpha, _ = merge(state, (logit, one, logit * 0, one, state[4]))
+        acc = acc * alpha[:, None]
+    inverse, lse, entropy, collision = read(state)
+    tl.store(written.lse + rows, lse, mask=alive)
+    tl.store(written.entropy + rows, entropy, mask=alive)
+    tl.store(written.collision + rows, collision, mask=alive)
+    d = tl.arange(0, BLOCK_V)
+    out = (acc * inverse[:, None]).to(written.out.dtype.element_ty)
+    tl.store(written.out + rows[:, None] * DV + d[None, :], out, mask=alive[:, None] & (d < DV))
+
+
+@triton.jit
+def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
+    """Store the states of one share of the keys."""
+    m, l, t, c, top = state
+    tl.store(partial.m + place, m, mask=alive)
+    tl.store(partial.l + place, l, mask=alive)
+    tl.store(partial.t + place, t, mask=alive)
+    tl.store(partial.c + place, c, mask=alive)
+    tl.store(partial.top + place, top, mask=alive)
+    d = tl.arange(0, BLOCK_V)
+    tl.store(partial.acc + place[:, None] * DV + d[None, :], acc, mask=alive[:, None] & (d < DV))
+
+
+@triton.jit
+def forward(
+    q, k, v, terms, sink, drop, written, partial, heads, key_heads, share, splits, bucket,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    PACK: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK rows of one head (PACK: of all query heads of one key head).
+
+    With `partial`, one `share` of the keys, whose state is stored for `decode.join` to merge;
+    else all keys, and the results.
+    """
+    queries = terms.queries
+    group = heads // key_heads
+    packed = group if PACK else 1
+    blocks = tl.cdiv(queries * packed, BLOCK)
+    pid = tl.program_id(0)
+    split = pid % splits
+    # the last queries of a causal mask see most: they start first
+    block = blocks - 1 - (pid // splits) % blocks
+    lane = pid // splits // blocks
+    b = (lane // (heads // packed)).to(tl.int64)
+    r = block * BLOCK + tl.arange(0, BLOCK)
+    alive = r < queries * packed
+    lead = (lane % (heads // packed)).to(tl.int64) * packed
+    h = lead + tl.minimum(r // queries, packed - 1)
+    hk = lead // group
+    i = r % queries if PACK else r
+    row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
+    q_tile = load(q, b, h, i.to(tl.int64), alive, D, BLOCK_D, True)
+
+    state = empty(BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    wild = split * 0
+    begin, whole, rest, end = key_span(row, terms.keys, TILE)
+    begin, end = tl.maximum(begin, split * share), tl.minimum(end, (split + 1) * share)
+    whole = tl.minimum(tl.maximum(whole, begin), end)
+    rest = tl.minimum(tl.maximum(rest, whole), end)
+    if terms.lo is not None:
+        state, acc, wild = sweep(
+            state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, begin, whole,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, True,
+        )  # fmt: skip
+    state, acc, wild = sweep(
+        state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, whole, rest,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, False,
+    )  # fmt: skip
+    state, acc, wild = sweep(
+        state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, rest, end,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, True,
+    )  # fmt: skip
+    if wild > 0:
+        acc = repair(acc, v, hk, row, terms, begin, end, DV, BLOCK_V, TILE)
+
+    rows = (b * heads + h) * queries + i
+    if partial is None:
+        finish(state, acc, sink, written, h, rows, alive, DV, BLOCK_V)
+    else:
+        keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V)

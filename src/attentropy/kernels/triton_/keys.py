@@ -1,0 +1,119 @@
+"""Backward over the queries: the gradients of k and v.
+
+Queries are the columns of the tile, so that the weights come out transposed as the products need
+them. The query heads that share a key head are taken one after the other.
+"""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
+from attentropy.kernels.triton_.dropout import gains
+from attentropy.kernels.triton_.logits import final
+from attentropy.kernels.triton_.tiles import dot, load, poison, tame
+from attentropy.kernels.triton_.visibility import load_row, query_span
+
+
+@triton.jit
+def sweep(
+    dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, begin, end,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TILE: tl.constexpr, PRECISE: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """Add the share of the queries from `begin` to `end` of head h to dk and dv."""
+    GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    for n in range(begin, end, TILE):
+        r = n + tl.arange(0, TILE)
+        alive = r < terms.queries
+        i = r[None, :]
+        row = load_row(terms, b, h, i, alive[None, :])
+        row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
+        q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, EDGE)
+        do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, EDGE)
+        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
+        dp = dot(v_tile, tl.trans(do_tile), PRECISE)
+        if drop is not None:
+            gain = gains(drop, b * heads + h, i, j, dp)
+            p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
+            p *= gain
+        else:
+            p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
+        do_tile, wild = tame(do_tile, wild, GUARD)
+        q_tile, wild = tame(q_tile, wild, GUARD)
+        dv += dot(p.to(do_tile.dtype), do_tile, PRECISE)
+        dk += dot((ds * damp * row[4]).to(q_tile.dtype), q_tile, PRECISE)
+    return dk, dv, wild
+
+
+@triton.jit
+def repair(
+    dk, dv, q, dout, b, h, j, terms, begin, end,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """Let NaN and inf among queries and output gradients reach the keys that they see."""
+    for n in range(begin, end, TILE):
+        r = n + tl.arange(0, TILE)
+        alive = r < terms.queries
+        row = load_row(terms, b, h, r[None, :], alive[None, :])
+        nothing = tl.zeros((dk.shape[0], TILE), tl.float32)
+        _, seen, _ = final(nothing, row, j, terms, True)
+        dk = poison(dk, seen, load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, True))
+        dv = poison(dv, seen, load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, True))
+    return dk, dv
+
+
+@triton.jit
+def keys_backward(
+    q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    PRECISE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous."""
+    blocks = tl.cdiv(terms.keys, BLOCK)
+    pid = tl.program_id(0)
+    b = (pid // blocks // key_heads).to(tl.int64)
+    hk = (pid // blocks % key_heads).to(tl.int64)
+    group = heads // key_heads
+    first = pid % blocks * BLOCK
+    key = first + tl.arange(0, BLOCK)
+    inside = key < terms.keys
+    j = key[:, None]
+    k_tile = load(k, b, hk, key.to(tl.int64), inside, D, BLOCK_D, True)
+    v_tile = load(v, b, hk, key.to(tl.int64), inside, DV, BLOCK_V, True)
+
+    dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    for member in range(0, group):
+        h = hk * group + member
+        wild = pid * 0
+        begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
+        if (terms.lo is not None) or (terms.hi is not None):
+            dk, dv, wild = sweep(
+                dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, begin, whole,
+                D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, True,
+            )  # fmt: skip
+        dk, dv, wild = sweep(
+            dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, whole, rest,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, False,
+        )  # fmt: skip
+        dk, dv, wild = sweep(
+            dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, rest, end,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, True,
+        )  # fmt: skip
+        if wild > 0:
+            dk, dv = repair(
+                dk, dv, q, dout, b, h, j, terms, begin, end, D, DV, BLOCK_D, BLOCK_V, TILE
+            )
+
+    rows = (b * key_heads + hk) * terms.keys + key
+    d = tl.arange(0, BLOCK_D)
+    tl.store(
+        dk_out + rows[:, None] * D + d[None, :], dk.to(dk_out.dtype.element_ty),
+        mask=inside[:, None] & (d < D)[None, :],
+    )  # fmt: skip
+    e = tl.arange(0, BLOCK_V)
+    tl.store(
+        dv_out + rows[:, None] * DV + e[None, :], dv.to(dv_out.dtype.element_ty),
+        mask=inside[:, None] & (e < DV)[None, :],
+    )  # fmt: skip
