@@ -50,5 +50,5 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
         },
     },
 }
-for _kernel in ("decode", "queries", "keys"):
+for _kernel in ("decode", "queries", "keys", "safe"):
     TABLE[_kernel] = TABLE["forward"]

@@ -6,20 +6,21 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import LOG2E, final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, merge, read
-from attentropy.kernels.triton_.tiles import dot, load, poison, tame
+from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, wild, q, k, v, hk, row, terms, drop, heads, begin, end,
+    state, acc, q, k, v, hk, row, terms, drop, heads, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, EDGE: tl.constexpr,
+    TILE: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
+    EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Absorb the keys from `begin` to `end` tile by tile."""
+    """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
-    for n in range(begin, end, TILE):
-        key = n + tl.arange(0, TILE)
+    for step in range(begin, end - gap, TILE):
+        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
@@ -29,24 +30,8 @@ def sweep(
             p *= gains(drop, row[0] * heads + row[1], row[2], j, p)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
         acc = acc * alpha[:, None]
-        v_tile, wild = tame(v_tile, wild, GUARD)
-        acc += dot(p.to(v_tile.dtype), v_tile, PRECISE)
-    return state, acc, wild
-
-
-@triton.jit
-def repair(
-    acc, v, hk, row, terms, begin, end,
-    DV: tl.constexpr, BLOCK_V: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """Let NaN and inf among the values reach the rows that see them."""
-    for n in range(begin, end, TILE):
-        key = n + tl.arange(0, TILE)
-        v_tile = load(v, row[0], hk, key.to(tl.int64), key < terms.keys, DV, BLOCK_V, True)
-        nothing = tl.zeros((acc.shape[0], TILE), tl.float32)
-        _, seen, _ = final(nothing, row, key[None, :], terms, True)
-        acc = poison(acc, seen, v_tile)
-    return acc
+        acc = add(acc, p.to(v_tile.dtype), v_tile, seen, PRECISE, SAFE)
+    return state, acc
 
 
 @triton.jit
@@ -85,13 +70,13 @@ def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.conste
 def forward(
     q, k, v, terms, sink, drop, written, partial, heads, key_heads, share, splits, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PACK: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr,
+    PACK: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows of one head (PACK: of all query heads of one key head).
 
     With `partial`, one `share` of the keys, whose state is stored for `decode.join` to merge;
-    else all keys, and the results.
+    else all keys, and the results. SAFE does rows that are not finite again, see `tiles.add`.
     """
     queries = terms.queries
     group = heads // key_heads
@@ -109,33 +94,28 @@ def forward(
     h = lead + tl.minimum(r // queries, packed - 1)
     hk = lead // group
     i = r % queries if PACK else r
+    rows = (b * heads + h) * queries + i
+    if SAFE:
+        alive = alive & spoiled(written.out, rows, alive, DV, BLOCK_V)
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
     q_tile = load(q, b, h, i.to(tl.int64), alive, D, BLOCK_D, True)
 
     state = empty(BLOCK)
     acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
-    wild = split * 0
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     begin, end = tl.maximum(begin, split * share), tl.minimum(end, (split + 1) * share)
     whole = tl.minimum(tl.maximum(whole, begin), end)
     rest = tl.minimum(tl.maximum(rest, whole), end)
-    if terms.lo is not None:
-        state, acc, wild = sweep(
-            state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, begin, whole,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, True,
-        )  # fmt: skip
-    state, acc, wild = sweep(
-        state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, whole, rest,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, False,
+    if SAFE:
+        rest = whole
+    state, acc = sweep(
+        state, acc, q_tile, k, v, hk, row, terms, drop, heads, whole, rest, end, 0,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, False,
     )  # fmt: skip
-    state, acc, wild = sweep(
-        state, acc, wild, q_tile, k, v, hk, row, terms, drop, heads, rest, end,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, True,
+    state, acc = sweep(
+        state, acc, q_tile, k, v, hk, row, terms, drop, heads, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, True,
     )  # fmt: skip
-    if wild > 0:
-        acc = repair(acc, v, hk, row, terms, begin, end, DV, BLOCK_V, TILE)
-
-    rows = (b * heads + h) * queries + i
     if partial is None:
         finish(state, acc, sink, written, h, rows, alive, DV, BLOCK_V)
     else:

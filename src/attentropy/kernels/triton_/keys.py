@@ -10,20 +10,21 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
-from attentropy.kernels.triton_.tiles import dot, load, poison, tame
+from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
 from attentropy.kernels.triton_.visibility import load_row, query_span
 
 
 @triton.jit
 def sweep(
-    dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, begin, end,
+    dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+    begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, EDGE: tl.constexpr,
+    TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add the share of the queries from `begin` to `end` of head h to dk and dv."""
+    """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
-    for n in range(begin, end, TILE):
-        r = n + tl.arange(0, TILE)
+    for step in range(begin, end - gap, TILE):
+        r = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
         row = load_row(terms, b, h, i, alive[None, :])
@@ -38,28 +39,8 @@ def sweep(
             p *= gain
         else:
             p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
-        do_tile, wild = tame(do_tile, wild, GUARD)
-        q_tile, wild = tame(q_tile, wild, GUARD)
-        dv += dot(p.to(do_tile.dtype), do_tile, PRECISE)
-        dk += dot((ds * damp * row[4]).to(q_tile.dtype), q_tile, PRECISE)
-    return dk, dv, wild
-
-
-@triton.jit
-def repair(
-    dk, dv, q, dout, b, h, j, terms, begin, end,
-    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr,
-):  # fmt: skip
-    """Let NaN and inf among queries and output gradients reach the keys that they see."""
-    for n in range(begin, end, TILE):
-        r = n + tl.arange(0, TILE)
-        alive = r < terms.queries
-        row = load_row(terms, b, h, r[None, :], alive[None, :])
-        nothing = tl.zeros((dk.shape[0], TILE), tl.float32)
-        _, seen, _ = final(nothing, row, j, terms, True)
-        dk = poison(dk, seen, load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, True))
-        dv = poison(dv, seen, load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, True))
+        dv = add(dv, p.to(do_tile.dtype), do_tile, seen, PRECISE, SAFE)
+        dk = add(dk, (ds * damp * row[4]).to(q_tile.dtype), q_tile, seen, PRECISE, SAFE)
     return dk, dv
 
 
@@ -67,9 +48,12 @@ def repair(
 def keys_backward(
     q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PRECISE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    PRECISE: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous."""
+    """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
+
+    SAFE does blocks that are not finite again, see `tiles.add`.
+    """
     blocks = tl.cdiv(terms.keys, BLOCK)
     pid = tl.program_id(0)
     b = (pid // blocks // key_heads).to(tl.int64)
@@ -82,31 +66,30 @@ def keys_backward(
     k_tile = load(k, b, hk, key.to(tl.int64), inside, D, BLOCK_D, True)
     v_tile = load(v, b, hk, key.to(tl.int64), inside, DV, BLOCK_V, True)
 
+    rows = (b * key_heads + hk) * terms.keys + key
+    again = 1
+    if SAFE:
+        bad = spoiled(dk_out, rows, inside, D, BLOCK_D) | spoiled(dv_out, rows, inside, DV, BLOCK_V)
+        again = tl.max(tl.where(bad, 1, 0), 0)
+        inside = inside & (tl.where(inside, again, 0) > 0)
     dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
     dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
     for member in range(0, group):
         h = hk * group + member
-        wild = pid * 0
         begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
-        if (terms.lo is not None) or (terms.hi is not None):
-            dk, dv, wild = sweep(
-                dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, begin, whole,
-                D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, True,
-            )  # fmt: skip
-        dk, dv, wild = sweep(
-            dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, whole, rest,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, False,
+        if SAFE:
+            rest, end = whole, tl.where(again > 0, end, begin)
+        dk, dv = sweep(
+            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, False,
         )  # fmt: skip
-        dk, dv, wild = sweep(
-            dk, dv, wild, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads, rest, end,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, True,
+        dk, dv = sweep(
+            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            begin, end, whole, rest - whole,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, True,
         )  # fmt: skip
-        if wild > 0:
-            dk, dv = repair(
-                dk, dv, q, dout, b, h, j, terms, begin, end, D, DV, BLOCK_D, BLOCK_V, TILE
-            )
 
-    rows = (b * key_heads + hk) * terms.keys + key
     d = tl.arange(0, BLOCK_D)
     tl.store(
         dk_out + rows[:, None] * D + d[None, :], dk.to(dk_out.dtype.element_ty),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import triton
 
 from attentropy.kernels.triton_.configs import INTERPRETED, Config
@@ -33,13 +34,15 @@ class Launch:
 
     def start_with(self, config: Config) -> None:
         """Run with these tile sizes."""
-        self.kernel[(self.programs(config.block),)](
-            **self.args,
-            **sizes(self.kernel, config),
-            num_warps=config.warps,
-            num_stages=config.stages,
-            enable_fp_fusion=True,
-        )
+        with np.errstate(all="ignore"):  # the interpreter computes in numpy
+            self.kernel[(self.programs(config.block),)](
+                **self.args,
+                **sizes(self.kernel, config),
+                num_warps=config.warps,
+                num_stages=config.stages,
+                maxnreg=config.registers,
+                enable_fp_fusion=True,
+            )
 
     def start_tuned(self, bench: Callable[..., Any] | None = None) -> Config:
         """Run with the fastest choice, which is timed once per key and set of features."""
@@ -96,5 +99,8 @@ def clear(args: dict[str, Any], reset_only: bool = False) -> None:
 
 def _tunable(kernel: Any, config: Config) -> Any:
     return triton.Config(
-        sizes(kernel, config), num_warps=config.warps, num_stages=config.stages
+        sizes(kernel, config),
+        num_warps=config.warps,
+        num_stages=config.stages,
+        maxnreg=config.registers,
     )

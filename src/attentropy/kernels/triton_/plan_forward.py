@@ -41,12 +41,14 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
         "STATS": stats,
     }
     launches = [
-        Launch(
-            kernel=forward, args=args, choices=choices, programs=lambda n: splits * blocks(n)
-        )
+        Launch(kernel=forward, args=args, choices=choices, programs=lambda n: splits * blocks(n))
     ]
     if partial is not None:
         launches.append(plan_join(problem, written, partial, splits))
+    if problem.hides:
+        again = {**args, "partial": None, "splits": 1, "share": splits * share, "SAFE": True}
+        choices = configs("safe", width=problem.width, precise=problem.precise)
+        launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
     return launches, written
 
 

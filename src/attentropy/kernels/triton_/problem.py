@@ -54,6 +54,11 @@ class Problem:
         return self.q.dtype == torch.float32
 
     @property
+    def hides(self) -> bool:
+        """Whether some key may be hidden from some query."""
+        return any(x is not None for x in (self.lo, self.hi, self.mask, self.bias))
+
+    @property
     def width(self) -> int:
         """The padded width that decides the tile sizes."""
         return padded(max(self.q.shape[-1], self.v.shape[-1]))
@@ -79,6 +84,7 @@ class Problem:
             "BLOCK_D": padded(self.q.shape[-1]),
             "BLOCK_V": padded(self.v.shape[-1]),
             "PRECISE": self.precise,
+            "SAFE": False,
         }
 
     def terms(self) -> Terms:

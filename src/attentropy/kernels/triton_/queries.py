@@ -9,9 +9,8 @@ import triton.language as tl
 
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
-from attentropy.kernels.triton_.forward import repair
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import dot, load, tame
+from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -36,16 +35,16 @@ def add_bias(dbias, ds, seen, row, j, SPREAD_I: tl.constexpr, SPREAD_J: tl.const
 
 @triton.jit
 def sweep(
-    g, wild, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative, heads,
-    begin, end,
+    g, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative, heads,
+    begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     TILE: tl.constexpr, PRECISE: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
-    EDGE: tl.constexpr,
+    SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add the share of the keys from `begin` to `end` to g."""
+    """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
-    for n in range(begin, end, TILE):
-        key = n + tl.arange(0, TILE)
+    for step in range(begin, end - gap, TILE):
+        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
@@ -60,9 +59,8 @@ def sweep(
         if drelative is not None:
             d = j - (row[2] + terms.keys - terms.queries)
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
-        k_tile, wild = tame(k_tile, wild, GUARD)
-        g += dot((ds * damp).to(k_tile.dtype), k_tile, PRECISE)
-    return g, wild
+        g = add(g, (ds * damp).to(k_tile.dtype), k_tile, seen, PRECISE, SAFE)
+    return g
 
 
 @triton.jit
@@ -70,9 +68,12 @@ def queries_backward(
     q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISE: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
-    BLOCK: tl.constexpr, TILE: tl.constexpr,
+    SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK queries of one head. `dq` and `dscale` are contiguous."""
+    """One program: BLOCK queries of one head. `dq` and `dscale` are contiguous.
+
+    SAFE does rows that are not finite again, see `tiles.add`.
+    """
     queries = terms.queries
     blocks = tl.cdiv(queries, BLOCK)
     pid = tl.program_id(0)
@@ -82,32 +83,27 @@ def queries_backward(
     h = (pid // blocks % heads).to(tl.int64)
     hk = h // (heads // key_heads)
     rows = (b * heads + h) * queries + r
+    if SAFE:
+        alive = alive & spoiled(dq, rows, alive, D, BLOCK_D)
     row = load_row(terms, b, h, r[:, None], alive[:, None])
     row_slopes = load_slopes(slopes, rows[:, None], alive[:, None])
     q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, True)
     do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, True)
 
     g = tl.zeros((BLOCK, BLOCK_D), tl.float32)
-    wild = pid * 0
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
-    if terms.lo is not None:
-        g, wild = sweep(
-            g, wild, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-            heads, begin, whole,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, True,
-        )  # fmt: skip
-    g, wild = sweep(
-        g, wild, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        heads, whole, rest,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, False,
+    if SAFE:
+        rest = whole
+    g = sweep(
+        g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
+        heads, whole, rest, end, 0,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, False,
     )  # fmt: skip
-    g, wild = sweep(
-        g, wild, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        heads, rest, end,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, True,
+    g = sweep(
+        g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
+        heads, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, True,
     )  # fmt: skip
-    if wild > 0:
-        g = repair(g, k, hk, row, terms, begin, end, D, BLOCK_D, TILE)
 
     d = tl.arange(0, BLOCK_D)
     if dscale is not None:

@@ -59,7 +59,8 @@ def absorb(state, s, j, EDGE: tl.constexpr, STATS: tl.constexpr):
         t += tl.sum(p * z, 1)
         c += tl.sum(p * p, 1)
         first = tl.min(tl.where(s == peak[:, None], j, 2147483647), 1)
-        top = tl.where(peak > m, first, top)
+        first = tl.where(peak < m, 2147483647, first)
+        top = tl.where(peak > m, first, tl.minimum(first, top))
     return p, alpha, (m_next, l, t, c, top)
 
 

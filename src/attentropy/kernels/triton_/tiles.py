@@ -31,26 +31,30 @@ def dot(a, b, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def tame(tile, wild, GUARD: tl.constexpr):
-    """The tile without NaN and inf, and `wild` raised to 1 if there were any.
+def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
+    """acc + a @ b; if SAFE, hidden entries of a meet nothing, not even NaN or inf in b.
 
-    A weight is zero where a key is hidden, but 0 * NaN is NaN. So tiles that may hide something
-    are multiplied without such entries, and the kernel hands those to the rows that see them
-    after its sweep, if `wild` says that there is need.
+    a is zero where a key is hidden, but 0 * NaN is NaN. The plain product then spoils rows that
+    did not see the NaN; they show by not being finite, and are done again with SAFE: without the
+    wild entries of b, which are then handed, with their sign, to the rows that see them.
     """
-    if GUARD:
-        finite = tl.abs(tile.to(tl.float32)) < float("inf")
-        wild = tl.maximum(wild, tl.max(tl.max(tl.where(finite, 0, 1), 1), 0))
-        tile = tl.where(finite, tile, tl.zeros_like(tile))
-    return tile, wild
+    if not SAFE:
+        acc += dot(a, b, PRECISE)
+    else:
+        finite = tl.abs(b.to(tl.float32)) < float("inf")
+        acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISE)
+        who = seen.to(tl.float16)
+        up = (~(b < float("inf"))).to(tl.float16)
+        down = (~(b > float("-inf"))).to(tl.float16)
+        acc += tl.where(tl.dot(who, up) > 0, float("inf"), 0.0)
+        acc -= tl.where(tl.dot(who, down) > 0, float("inf"), 0.0)
+    return acc
 
 
 @triton.jit
-def poison(acc, seen, tile):
-    """Add to the rows of acc the NaN and inf of the tile's rows that they have `seen`."""
-    who = seen.to(tl.float16)
-    up = ~(tile < float("inf"))
-    down = ~(tile > float("-inf"))
-    acc += tl.where(tl.dot(who, up.to(tl.float16)) > 0, float("inf"), 0.0)
-    acc -= tl.where(tl.dot(who, down.to(tl.float16)) > 0, float("inf"), 0.0)
-    return acc
+def spoiled(ptr, rows, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Which of the rows of a contiguous tensor hold NaN or inf."""
+    d = tl.arange(0, BLOCK)
+    fits = alive[:, None] & (d < WIDTH)[None, :]
+    tile = tl.load(ptr + rows[:, None] * WIDTH + d[None, :], mask=fits, other=0.0)
+    return tl.max(tl.where(tl.abs(tile.to(tl.float32)) < float("inf"), 0, 1), 1) > 0
