@@ -9,7 +9,6 @@ from importlib.util import find_spec
 
 import torch
 
-from attentropy.errors import UnsupportedError
 from attentropy.kernels.call import Call, Rows
 from attentropy.weights import Softmax
 
@@ -21,7 +20,7 @@ MAX_WIDTH = 256
 def lacks(call: Call) -> str | None:
     """What keeps this kernel from serving the call, in words; None if it can."""
     if not INSTALLED:
-        return "triton is not installed"
+        return "this environment, where triton is not installed (pip install triton)"
     if call.q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"{call.q.device.type.upper()} tensors (only CUDA tensors, or TRITON_INTERPRET=1)"
     if call.predicate is not None:
@@ -29,11 +28,7 @@ def lacks(call: Call) -> str | None:
     if call.additive is not None:
         return "the additive score"
     if not isinstance(call.weights, Softmax):
-        return "weights other than Softmax"
-    return _lacks_for_tensors(call)
-
-
-def _lacks_for_tensors(call: Call) -> str | None:
+        return f"{type(call.weights).__name__} weights (only Softmax)"
     if call.q.dtype not in DTYPES:
         return str(call.q.dtype).removeprefix("torch.")
     if not call.q.dtype == call.k.dtype == call.v.dtype:
@@ -46,17 +41,13 @@ def _lacks_for_tensors(call: Call) -> str | None:
 def attend(call: Call) -> Rows:
     """Output and statistics, with gradients through output, lse, entropy and collision.
 
-    Raises:
-        UnsupportedError: if `lacks` names something.
+    The sink is not the kernel's: it joins rows that are read already.
     """
-    missing = lacks(call)
-    if missing is not None:
-        raise UnsupportedError(f"kernel='triton' lacks {missing}")
     from attentropy.kernels.triton_.ops import triton_forward
 
     relative = None if call.relative is None else call.relative.contiguous()
-    out, entropy, lse, max_logit, argmax, collision = triton_forward(
+    results = triton_forward(
         call.q, call.k, call.v, call.scale, call.lo, call.hi, call.mask, call.bias, relative,
-        call.slopes, call.sink, call.softcap or 0.0, call.dropout, call.seed,
+        call.slopes, call.softcap or 0.0, call.dropout, call.seed,
     )  # fmt: skip
-    return Rows(out, entropy, lse, max_logit, argmax, collision)
+    return Rows(*results)

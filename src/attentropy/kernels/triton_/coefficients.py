@@ -1,11 +1,9 @@
-"""Per row, what the gradient of its logits is made of, and the gradient of its sink.
+"""Per row, what the gradient of its logits is made of.
 
 With p the weights, dP = dO.V, and dH, dL, dC the gradients of entropy, lse and sum p^2:
 
     ds = p * (dP - shift - dH * log p + 2 * dC * p)
     shift = sum dO * O + dH * H - dL + 2 * dC * sum p^2
-
-The sink is an outcome with dP = 0.
 """
 
 import triton
@@ -16,7 +14,7 @@ from attentropy.kernels.triton_.logits import LN2
 
 @triton.jit
 def coefficients(
-    out, dout, slopes, dlse, entropy, collision, sink, dsink, heads, queries, total,
+    out, dout, slopes, dlse, entropy, collision, heads, queries, total,
     DV: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows out of the `total` rows of [B,H,Q]. Statistics are contiguous."""
@@ -32,23 +30,15 @@ def coefficients(
         ptr = at.ptr + (b * at.b + h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
         do = tl.load(ptr, mask=fits, other=0.0)
         shift += tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
-    dh = tl.zeros((BLOCK,), tl.float32)
     if slopes.entropy is not None:
         dh = tl.load(slopes.entropy + rows, mask=alive, other=0.0)
         shift += dh * tl.load(entropy + rows, mask=alive, other=0.0)
     if dlse is not None:
         shift -= tl.load(dlse + rows, mask=alive, other=0.0)
-    dc = tl.zeros((BLOCK,), tl.float32)
     if slopes.collision is not None:
         dc = tl.load(slopes.collision + rows, mask=alive, other=0.0)
         shift += 2 * dc * tl.load(collision + rows, mask=alive, other=0.0)
     tl.store(slopes.shift + rows, shift, mask=alive)
-    if sink is not None:
-        lse = tl.load(slopes.lse + rows, mask=alive, other=0.0)
-        log_p = tl.load(sink + h, mask=alive, other=0.0).to(tl.float32) - lse
-        p = tl.exp2(log_p / LN2)
-        ds = p * (2 * dc * p - shift - dh * log_p)
-        tl.store(dsink + rows, tl.where(p == 0, 0.0, ds), mask=alive)
 
 
 @triton.jit

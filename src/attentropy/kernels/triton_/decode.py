@@ -9,7 +9,7 @@ from attentropy.kernels.triton_.state import empty, merge
 
 @triton.jit
 def join(
-    sink, written, partial, heads, queries, splits, total,
+    written, partial, splits, total,
     DV: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: the results of BLOCK rows out of the `total` rows of [B,H,Q]."""
@@ -31,4 +31,4 @@ def join(
         )  # fmt: skip
         state, alpha, beta = merge(state, (m, l, t, c, top))
         acc = acc * alpha[:, None] + part * beta[:, None]
-    finish(state, acc, sink, written, rows // queries % heads, rows, alive, DV, BLOCK_V)
+    finish(state, acc, written, rows, alive, DV, BLOCK_V)

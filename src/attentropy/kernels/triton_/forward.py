@@ -4,15 +4,15 @@ import triton
 import triton.language as tl
 
 from attentropy.kernels.triton_.dropout import gains
-from attentropy.kernels.triton_.logits import LOG2E, final
-from attentropy.kernels.triton_.state import absorb, empty, loudest, merge, read
+from attentropy.kernels.triton_.logits import final
+from attentropy.kernels.triton_.state import absorb, empty, loudest, read
 from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, q, k, v, hk, row, terms, drop, heads, begin, end, skip, gap,
+    state, acc, q, k, v, hk, row, terms, drop, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     TILE: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
     EDGE: tl.constexpr,
@@ -27,7 +27,7 @@ def sweep(
         s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
         p, alpha, state = absorb(state, s, j, GUARD, STATS)
         if drop is not None:
-            p *= gains(drop, row[0] * heads + row[1], row[2], j, p)
+            p *= gains(drop, row[0], row[1], row[2], j)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
         acc = acc * alpha[:, None]
         acc = add(acc, p.to(v_tile.dtype), v_tile, seen, PRECISE, SAFE)
@@ -35,15 +35,10 @@ def sweep(
 
 
 @triton.jit
-def finish(state, acc, sink, written, h, rows, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
-    """Let the sink in, read the state and store output and statistics of `rows` of [B,H,Q]."""
+def finish(state, acc, written, rows, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
+    """Read the state and store output and statistics of `rows` of [B,H,Q]."""
     tl.store(written.max_logit + rows, loudest(state), mask=alive)
     tl.store(written.argmax + rows, state[4].to(tl.int64), mask=alive)
-    if sink is not None:
-        logit = tl.load(sink + h, mask=alive, other=0.0).to(tl.float32) * LOG2E
-        one = tl.where(logit == float("-inf"), 0.0, 1.0)
-        state, alpha, _ = merge(state, (logit, one, logit * 0, one, state[4]))
-        acc = acc * alpha[:, None]
     inverse, lse, entropy, collision = read(state)
     tl.store(written.lse + rows, lse, mask=alive)
     tl.store(written.entropy + rows, entropy, mask=alive)
@@ -68,7 +63,7 @@ def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.conste
 
 @triton.jit
 def forward(
-    q, k, v, terms, sink, drop, written, partial, heads, key_heads, share, splits, bucket,
+    q, k, v, terms, drop, written, partial, heads, key_heads, share, splits, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PACK: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr,
@@ -109,14 +104,14 @@ def forward(
     if SAFE:
         rest = whole
     state, acc = sweep(
-        state, acc, q_tile, k, v, hk, row, terms, drop, heads, whole, rest, end, 0,
+        state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
         D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, False,
     )  # fmt: skip
     state, acc = sweep(
-        state, acc, q_tile, k, v, hk, row, terms, drop, heads, begin, end, whole, rest - whole,
+        state, acc, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
         D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, True,
     )  # fmt: skip
     if partial is None:
-        finish(state, acc, sink, written, h, rows, alive, DV, BLOCK_V)
+        finish(state, acc, written, rows, alive, DV, BLOCK_V)
     else:
         keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V)

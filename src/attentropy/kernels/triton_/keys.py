@@ -34,7 +34,7 @@ def sweep(
         s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
         dp = dot(v_tile, tl.trans(do_tile), PRECISE)
         if drop is not None:
-            gain = gains(drop, b * heads + h, i, j, dp)
+            gain = gains(drop, b, h, i, j)
             p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
             p *= gain
         else:

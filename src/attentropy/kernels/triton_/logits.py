@@ -38,9 +38,10 @@ def final(x, row, j, terms, EDGE: tl.constexpr):
         damp = 1 - th * th
     else:
         s = x * (scale * LOG2E)
-    seen = tl.full(x.shape, True, tl.int1)
     if EDGE:
         seen = (j >= lo) & (j < hi) & alive
+    else:
+        seen = alive & (j >= 0)
     if terms.mask is not None:
         at = terms.mask
         offset = b * at.b + h * at.h + i.to(tl.int64) * at.i + j * at.j

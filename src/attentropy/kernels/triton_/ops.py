@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attentropy.kernels.autograd import once
 from attentropy.kernels.triton_.plan_backward import Cotangents, Gradients, Needs, plan_backward
 from attentropy.kernels.triton_.plan_forward import empty_results, plan_forward
 from attentropy.kernels.triton_.problem import Problem
@@ -23,15 +24,14 @@ def triton_forward(
     bias: Tensor | None,
     relative: Tensor | None,
     slopes: Tensor | None,
-    sink: Tensor | None,
     softcap: float,
     dropout: float,
-    seed: int,
+    seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Output, entropy, lse, largest logit, argmax and sum p^2; softcap 0 is none."""
     problem = Problem(
         q=q, k=k, v=v, scale=scale, lo=lo, hi=hi, mask=mask, bias=bias, relative=relative,
-        slopes=slopes, sink=sink, softcap=softcap, dropout=dropout, seed=seed,
+        slopes=slopes, softcap=softcap, dropout=dropout, seed=0 if seed is None else int(seed),
     )  # fmt: skip
     launches, written = plan_forward(problem)
     if written.lse.numel():
@@ -65,16 +65,15 @@ def triton_backward(
     bias: Tensor | None,
     relative: Tensor | None,
     slopes: Tensor | None,
-    sink: Tensor | None,
     softcap: float,
     dropout: float,
-    seed: int,
+    seed: Tensor | None,
     needs: list[bool],
 ) -> list[Tensor]:
-    """Gradients of q, k, v, then of scale, bias, relative and sink as far as asked for."""
+    """Gradients of q, k, v, then of scale, bias and relative as far as asked for."""
     problem = Problem(
         q=q, k=k, v=v, scale=scale, lo=lo, hi=hi, mask=mask, bias=bias, relative=relative,
-        slopes=slopes, sink=sink, softcap=softcap, dropout=dropout, seed=seed,
+        slopes=slopes, softcap=softcap, dropout=dropout, seed=0 if seed is None else int(seed),
     )  # fmt: skip
     written = Written(out, entropy, lse, lse, lse, collision)
     grads = Cotangents(dout, dentropy, dlse, dcollision)
@@ -91,10 +90,9 @@ def _(
     out: Tensor, entropy: Tensor, lse: Tensor, collision: Tensor,
     q: Tensor, k: Tensor, v: Tensor, scale: Tensor, lo: Tensor | None, hi: Tensor | None,
     mask: Tensor | None, bias: Tensor | None, relative: Tensor | None, slopes: Tensor | None,
-    sink: Tensor | None, softcap: float, dropout: float, seed: int, needs: list[bool],
+    softcap: float, dropout: float, seed: Tensor | None, needs: list[bool],
 ) -> list[Tensor]:  # fmt: skip
     asked = (q, k, v, *(x for x, need in zip((scale, bias, relative), needs, strict=True) if need))
-    asked = asked if sink is None else (*asked, sink)
     return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in asked]
 
 
@@ -103,15 +101,12 @@ def reduced(problem: Problem, found: Gradients) -> tuple[Tensor | None, ...]:
     scale = found.scale
     if scale is not None:
         scale = sum_to(scale, problem.scale)
-    sink = found.sink
-    if sink is not None and problem.sink is not None:
-        sink = sink.sum((0, 2)).to(problem.sink.dtype)
     bias, relative = found.bias, found.relative
     if bias is not None and problem.bias is not None:
         bias = bias.to(problem.bias.dtype)
     if relative is not None and problem.relative is not None:
         relative = relative.to(problem.relative.dtype)
-    return found.q, found.k, found.v, scale, bias, relative, sink
+    return found.q, found.k, found.v, scale, bias, relative
 
 
 def sum_to(rows: Tensor, like: Tensor) -> Tensor:
@@ -123,8 +118,8 @@ def sum_to(rows: Tensor, like: Tensor) -> Tensor:
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     out, entropy, lse, max_logit, argmax, collision = output
-    *tensors, ctx.softcap, ctx.dropout, ctx.seed = inputs
-    ctx.save_for_backward(out, entropy, lse, collision, *tensors)
+    *tensors, ctx.softcap, ctx.dropout, seed = inputs
+    ctx.save_for_backward(out, entropy, lse, collision, seed, *tensors)
     ctx.mark_non_differentiable(max_logit, argmax)
     ctx.set_materialize_grads(False)
 
@@ -132,14 +127,17 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _backward(ctx: Any, dout: Any, dentropy: Any, dlse: Any, _max: Any, _arg: Any, dcol: Any) -> Any:
     wanted = ctx.needs_input_grad
     needs = [wanted[3], wanted[7], wanted[8]]
-    found = triton_backward(
-        dout, dentropy, dlse, dcol, *ctx.saved_tensors, ctx.softcap, ctx.dropout, ctx.seed, needs
-    )
-    queue = iter(found)
+    out, entropy, lse, collision, seed, *tensors = ctx.saved_tensors
+    queue = iter(
+        triton_backward(
+            dout, dentropy, dlse, dcol, out, entropy, lse, collision, *tensors,
+            ctx.softcap, ctx.dropout, seed, needs,
+        )
+    )  # fmt: skip
     dq, dk, dv = next(queue), next(queue), next(queue)
     dscale, dbias, drelative = (next(queue) if need else None for need in needs)
-    dsink = next(queue, None)
-    return dq, dk, dv, dscale, None, None, None, dbias, drelative, None, dsink, None, None, None
+    found = once("triton", dq, dk, dv, dscale, dbias, drelative)
+    return *found[:4], None, None, None, *found[4:], None, None, None, None
 
 
 triton_forward.register_autograd(_backward, setup_context=_keep)

@@ -26,7 +26,7 @@ class Cotangents(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """Which gradients beyond those of q, k, v and the sink are asked for."""
+    """Which gradients beyond those of q, k and v are asked for."""
 
     scale: bool
     bias: bool
@@ -35,7 +35,7 @@ class Needs(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gradients:
-    """Gradients of the inputs, None for what is absent; of scale and sink per row [B,H,Q]."""
+    """Gradients of the inputs, None for what is absent; of scale per row [B,H,Q]."""
 
     q: Tensor
     k: Tensor
@@ -43,7 +43,6 @@ class Gradients:
     scale: Tensor | None
     bias: Tensor | None
     relative: Tensor | None
-    sink: Tensor | None
 
 
 def plan_backward(
@@ -67,7 +66,7 @@ def plan_backward(
         "slopes": slopes,
     }
     sweeps = [plan_queries(problem, shared, found), plan_keys(problem, shared, found)]
-    launches = [plan_coefficients(problem, written, grads, slopes, found.sink), *sweeps]
+    launches = [plan_coefficients(problem, written, grads, slopes), *sweeps]
     if problem.hides:
         launches += [plan_again(problem, sweep) for sweep in sweeps]
     return launches, found
@@ -83,7 +82,7 @@ def plan_again(problem: Problem, sweep: Launch) -> Launch:
 
 
 def plan_coefficients(
-    problem: Problem, written: Written, grads: Cotangents, slopes: Slopes, dsink: Tensor | None
+    problem: Problem, written: Written, grads: Cotangents, slopes: Slopes
 ) -> Launch:
     """The pass over the rows."""
     total, shape = written.lse.numel(), (*problem.rows, problem.v.shape[-1])
@@ -94,8 +93,6 @@ def plan_coefficients(
         "dlse": None if grads.lse is None else grads.lse.contiguous(),
         "entropy": written.entropy,
         "collision": written.collision,
-        "sink": problem.sink,
-        "dsink": dsink,
         "heads": problem.rows[1],
         "queries": problem.rows[2],
         "total": total,
@@ -158,5 +155,4 @@ def empty_gradients(problem: Problem, needs: Needs) -> Gradients:
         scale=rows() if needs.scale else None,
         bias=zeros(problem.bias) if needs.bias else None,
         relative=zeros(problem.relative) if needs.relative else None,
-        sink=None if problem.sink is None else rows(),
     )

@@ -32,7 +32,6 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     partial = empty_states(problem, splits) if splits > 1 else None
     args = {
         **problem.shared(),
-        "sink": problem.sink,
         "written": written,
         "partial": partial,
         "share": share,
@@ -56,11 +55,8 @@ def plan_join(problem: Problem, written: Written, partial: Partial, splits: int)
     """Merge the states of the shares."""
     total = written.lse.numel()
     args = {
-        "sink": problem.sink,
         "written": written,
         "partial": partial,
-        "heads": problem.rows[1],
-        "queries": problem.rows[2],
         "splits": splits,
         "total": total,
         "DV": problem.v.shape[-1],

@@ -1,5 +1,6 @@
 """The inputs of a call as the kernels of this folder take them."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,15 @@ def padded(width: int) -> int:
     return max(16, 1 << (width - 1).bit_length())
 
 
+def signed(word: int) -> int:
+    """The low 32 bits as a signed number.
+
+    >>> signed(2**32 - 1), signed(2**32 + 5)
+    (-1, 5)
+    """
+    return (word + 2**31) % 2**32 - 2**31
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
     """Inputs as in `Call`; None and 0.0 stand for what is absent."""
@@ -33,7 +43,6 @@ class Problem:
     bias: Tensor | None = None
     relative: Tensor | None = None
     slopes: Tensor | None = None
-    sink: Tensor | None = None
     softcap: float = 0.0
     dropout: float = 0.0
     seed: int = 0
@@ -108,7 +117,8 @@ class Problem:
         if not self.dropout:
             return None
         gain = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
-        return Drop(self.seed, int(self.dropout * 2**32), gain)
+        threshold = math.ceil(self.dropout * 2**23 - 0.5)
+        return Drop(signed(self.seed), signed(self.seed >> 32), threshold, gain)
 
     @staticmethod
     def heads(tensor: Tensor) -> View:

@@ -35,7 +35,7 @@ def add_bias(dbias, ds, seen, row, j, SPREAD_I: tl.constexpr, SPREAD_J: tl.const
 
 @triton.jit
 def sweep(
-    g, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative, heads,
+    g, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     TILE: tl.constexpr, PRECISE: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
@@ -52,7 +52,7 @@ def sweep(
         s, seen, damp = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
         dp = dot(dout, tl.trans(v_tile), PRECISE)
         if drop is not None:
-            dp *= gains(drop, row[0] * heads + row[1], row[2], j, dp)
+            dp *= gains(drop, row[0], row[1], row[2], j)
         _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
         if dbias is not None:
             add_bias(dbias, ds, seen, row, j, SPREAD_I, SPREAD_J)
@@ -96,12 +96,12 @@ def queries_backward(
         rest = whole
     g = sweep(
         g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        heads, whole, rest, end, 0,
+        whole, rest, end, 0,
         D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, False,
     )  # fmt: skip
     g = sweep(
         g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        heads, begin, end, whole, rest - whole,
+        begin, end, whole, rest - whole,
         D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, True,
     )  # fmt: skip
 

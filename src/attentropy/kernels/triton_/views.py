@@ -52,9 +52,13 @@ class Terms(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Dropout: a weight stays if its draw is at least `threshold` of 2^32, times `gain`."""
+    """Dropout: a weight stays, times `gain`, if its 23-bit draw is at least `threshold`.
 
-    seed: int
+    `low` and `high` are the halves of the seed, signed.
+    """
+
+    low: int
+    high: int
     threshold: int
     gain: float
 
