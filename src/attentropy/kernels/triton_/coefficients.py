@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from attentropy.kernels.triton_.logits import LN2
+from attentropy.kernels.triton_.state import FLOOR
 
 
 @triton.jit
@@ -63,7 +64,7 @@ def slope_of(s, dp, seen, row_slopes, slopes, GUARD: tl.constexpr):
     p = tl.exp2(log_p)
     inner = dp - shift
     if slopes.entropy is not None:
-        inner -= dh * log_p
+        inner -= dh * tl.maximum(log_p, FLOOR)
     if slopes.collision is not None:
         inner += dc * p
     ds = p * inner

@@ -6,7 +6,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, read
-from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
+from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -18,19 +18,18 @@ def sweep(
     EDGE: tl.constexpr,
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
-    GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
         key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
-        p, alpha, state = absorb(state, s, j, GUARD, STATS)
+        p, alpha, state = absorb(state, s, j, STATS)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], j)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
         acc = acc * alpha[:, None]
-        acc = add(acc, p.to(v_tile.dtype), v_tile, seen, PRECISE, SAFE)
+        acc = add(acc, narrow(p, v_tile.dtype), v_tile, seen, PRECISE, SAFE)
     return state, acc
 
 
@@ -44,7 +43,7 @@ def finish(state, acc, written, rows, alive, DV: tl.constexpr, BLOCK_V: tl.const
     tl.store(written.entropy + rows, entropy, mask=alive)
     tl.store(written.collision + rows, collision, mask=alive)
     d = tl.arange(0, BLOCK_V)
-    out = (acc * inverse[:, None]).to(written.out.dtype.element_ty)
+    out = narrow(acc * inverse[:, None], written.out.dtype.element_ty)
     tl.store(written.out + rows[:, None] * DV + d[None, :], out, mask=alive[:, None] & (d < DV))
 
 

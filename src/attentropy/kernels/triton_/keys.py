@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
-from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
+from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import load_row, query_span
 
 
@@ -39,8 +39,8 @@ def sweep(
             p *= gain
         else:
             p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
-        dv = add(dv, p.to(do_tile.dtype), do_tile, seen, PRECISE, SAFE)
-        dk = add(dk, (ds * damp * row[4]).to(q_tile.dtype), q_tile, seen, PRECISE, SAFE)
+        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISE, SAFE)
+        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISE, SAFE)
     return dk, dv
 
 
@@ -92,11 +92,11 @@ def keys_backward(
 
     d = tl.arange(0, BLOCK_D)
     tl.store(
-        dk_out + rows[:, None] * D + d[None, :], dk.to(dk_out.dtype.element_ty),
+        dk_out + rows[:, None] * D + d[None, :], narrow(dk, dk_out.dtype.element_ty),
         mask=inside[:, None] & (d < D)[None, :],
     )  # fmt: skip
     e = tl.arange(0, BLOCK_V)
     tl.store(
-        dv_out + rows[:, None] * DV + e[None, :], dv.to(dv_out.dtype.element_ty),
+        dv_out + rows[:, None] * DV + e[None, :], narrow(dv, dv_out.dtype.element_ty),
         mask=inside[:, None] & (e < DV)[None, :],
     )  # fmt: skip

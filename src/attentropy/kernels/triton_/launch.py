@@ -1,6 +1,5 @@
 """Start a kernel: with tile sizes tuned on the GPU, or with those of the interpreter."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ import numpy as np
 import triton
 
 from attentropy.kernels.triton_.configs import INTERPRETED, Config
+from attentropy.kernels.triton_.mode import interpreting
 
 KEY = ("bucket", "BLOCK_D", "BLOCK_V", "PRECISE")
 
@@ -50,11 +50,6 @@ class Launch:
         tuned[lambda meta: (self.programs(meta["BLOCK"]),)](**self.args, enable_fp_fusion=True)
         best = tuned.best_config
         return next(choice for choice in self.choices if _tunable(self.kernel, choice) == best)
-
-
-def interpreting() -> bool:
-    """Whether kernels run in Triton's interpreter, on tensors of any device."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def sizes(kernel: Any, config: Config) -> dict[str, int]:

@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import add, dot, load, spoiled
+from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -59,7 +59,7 @@ def sweep(
         if drelative is not None:
             d = j - (row[2] + terms.keys - terms.queries)
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
-        g = add(g, (ds * damp).to(k_tile.dtype), k_tile, seen, PRECISE, SAFE)
+        g = add(g, narrow(ds * damp, k_tile.dtype), k_tile, seen, PRECISE, SAFE)
     return g
 
 
@@ -110,6 +110,6 @@ def queries_backward(
         tl.store(dscale + rows, tl.sum(q_tile.to(tl.float32) * g, 1), mask=alive)
     tl.store(
         dq + rows[:, None] * D + d[None, :],
-        (g * row[4]).to(dq.dtype.element_ty),
+        narrow(g * row[4], dq.dtype.element_ty),
         mask=alive[:, None] & (d < D)[None, :],
     )

@@ -14,6 +14,8 @@ import triton.language as tl
 from attentropy.kernels.triton_.logits import LN2
 
 NOTHING = tl.constexpr(float("-inf"))
+# 2^-200 is 0 in float32, and 0 * -200 is 0, which 0 * -inf is not
+FLOOR = tl.constexpr(-200.0)
 
 
 @triton.jit
@@ -38,7 +40,7 @@ def rescale(l, t, c, m, pivot):
 
 
 @triton.jit
-def absorb(state, s, j, EDGE: tl.constexpr, STATS: tl.constexpr):
+def absorb(state, s, j, STATS: tl.constexpr):
     """Take in a tile of logits s [M,N] of keys j [1,N].
 
     Returns the unnormalised weights of the tile, the factor of the accumulator, and the state.
@@ -54,9 +56,7 @@ def absorb(state, s, j, EDGE: tl.constexpr, STATS: tl.constexpr):
     p = tl.exp2(z)
     l += tl.sum(p, 1)
     if STATS:
-        if EDGE:
-            z = tl.where(p == 0, 0.0, z)
-        t += tl.sum(p * z, 1)
+        t += tl.sum(p * tl.maximum(z, FLOOR), 1)
         c += tl.sum(p * p, 1)
         first = tl.min(tl.where(s == peak[:, None], j, 2147483647), 1)
         first = tl.where(peak < m, 2147483647, first)

@@ -7,6 +7,11 @@ only under EDGE.
 import triton
 import triton.language as tl
 
+from attentropy.kernels.triton_.mode import interpreting
+
+# the interpreter multiplies the bits of bfloat16 as integers, and truncates to it
+INTERPRETED = tl.constexpr(interpreting())
+
 
 @triton.jit
 def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
@@ -25,9 +30,21 @@ def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.
 @triton.jit
 def dot(a, b, PRECISE: tl.constexpr):
     """A product in float32: of float32 tiles by three tf32 products, which keeps their digits."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32))
     if PRECISE:
         return tl.dot(a, b, input_precision="tf32x3")
     return tl.dot(a, b)
+
+
+@triton.jit
+def narrow(x, dtype: tl.constexpr):
+    """Float32 rounded to the nearest of `dtype`, as the hardware does."""
+    if INTERPRETED and dtype == tl.bfloat16:
+        bits = x.to(tl.int32, bitcast=True)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)).to(tl.float32, bitcast=True)
+        x = tl.where(tl.abs(x) < float("inf"), nearest, x)
+    return x.to(dtype)
 
 
 @triton.jit
@@ -41,11 +58,12 @@ def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
     if not SAFE:
         acc += dot(a, b, PRECISE)
     else:
-        finite = tl.abs(b.to(tl.float32)) < float("inf")
+        wide = b.to(tl.float32)
+        finite = tl.abs(wide) < float("inf")
         acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISE)
         who = seen.to(tl.float16)
-        up = (~(b < float("inf"))).to(tl.float16)
-        down = (~(b > float("-inf"))).to(tl.float16)
+        up = (~(wide < float("inf"))).to(tl.float16)
+        down = (~(wide > float("-inf"))).to(tl.float16)
         acc += tl.where(tl.dot(who, up) > 0, float("inf"), 0.0)
         acc -= tl.where(tl.dot(who, down) > 0, float("inf"), 0.0)
     return acc
