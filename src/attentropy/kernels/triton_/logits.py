@@ -39,7 +39,9 @@ def final(x, row, j, terms, EDGE: tl.constexpr):
     else:
         s = x * (scale * LOG2E)
     if EDGE:
-        seen = (j >= lo) & (j < hi) & alive
+        seen = j < hi
+        if terms.lo is not None:
+            seen = seen & (j >= lo)
     else:
         seen = alive & (j >= 0)
     if terms.mask is not None:

@@ -13,21 +13,22 @@ SCAN = tl.constexpr(256)
 
 @triton.jit
 def interval(terms, b, h, i, alive):
-    """The first key that each query may see, and one past the last; all for a dead row."""
+    """The first key that each query may see, and one past the last; none for a dead row."""
     lo = tl.zeros_like(i)
     if terms.lo is not None:
         at = terms.lo
         lo = tl.load(at.ptr + b * at.b + h * at.h + i * at.i, mask=alive, other=0)
-    hi = tl.zeros_like(i) + terms.keys
     if terms.hi is not None:
         at = terms.hi
-        hi = tl.load(at.ptr + b * at.b + h * at.h + i * at.i, mask=alive, other=terms.keys)
+        hi = tl.load(at.ptr + b * at.b + h * at.h + i * at.i, mask=alive, other=0)
+    else:
+        hi = tl.where(alive, terms.keys, 0)
     return lo, hi
 
 
 @triton.jit
 def load_row(terms, b, h, i, alive):
-    """The row tuple of queries i; a dead row may see every key, but is not `alive`."""
+    """The row tuple of queries i; a dead row sees nothing."""
     at = terms.scale
     scale = tl.load(at.ptr + b * at.b + h * at.h + i * at.i, mask=alive, other=0.0).to(tl.float32)
     lo, hi = interval(terms, b, h, i, alive)
@@ -48,7 +49,7 @@ def key_span(row, keys, TILE: tl.constexpr):
     begin = tl.min(tl.min(tl.where(alive & ~blind, lo, keys), 1), 0) // TILE * TILE
     end = tl.max(tl.max(tl.where(alive & ~blind, hi, 0), 1), 0)
     whole = tl.cdiv(tl.max(tl.max(lo, 1), 0), TILE) * TILE
-    rest = tl.min(tl.min(hi, 1), 0) // TILE * TILE
+    rest = tl.min(tl.min(tl.where(alive, hi, keys), 1), 0) // TILE * TILE
     whole = tl.minimum(tl.maximum(whole, begin), tl.cdiv(end, TILE) * TILE)
     return begin, whole, tl.maximum(rest, whole), end
 
