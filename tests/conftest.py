@@ -3,9 +3,9 @@ import os
 # before anything imports triton: its kernels then run on CPU tensors, in numpy
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import pytest
+import torch
+from hypothesis import settings
 
 # timing says nothing on a shared machine, and tensors make examples slow
 settings.register_profile("attentropy", deadline=None, max_examples=30, derandomize=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, UnsupportedError
-from attentropy.kernels import gpu, linear, reference, streaming
+from attentropy.kernels import fused, gpu, linear, reference, streaming
 from attentropy.kernels.call import Call, Rows
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, resolve
@@ -30,6 +30,7 @@ from attentropy.weights import Kernelised, Weights
 KERNELS: dict[str, ModuleType] = {
     "linear": linear,
     "triton": gpu,
+    "fused": fused,
     "streaming": streaming,
     "reference": reference,
 }

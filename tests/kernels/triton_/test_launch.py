@@ -9,7 +9,11 @@ from attentropy.kernels.triton_.plan_backward import Cotangents, Needs, plan_bac
 from attentropy.kernels.triton_.plan_forward import plan_forward
 from attentropy.kernels.triton_.problem import Problem
 
-CHOICES = (Config("square", 16, 16, 4, 1), Config("wide", 16, 64, 4, 1), Config("tall", 64, 16, 4, 1))
+CHOICES = (
+    Config("square", 16, 16, 4, 1),
+    Config("wide", 16, 64, 4, 1),
+    Config("tall", 64, 16, 4, 1),
+)
 
 
 def problem():

@@ -1,7 +1,7 @@
 """Start a kernel: with tile sizes tuned on the GPU, or with those of the interpreter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 

@@ -37,7 +37,7 @@ def triton_forward(
     if written.lse.numel():
         for launch in launches:
             launch.start()
-    return tuple(written)
+    return written
 
 
 @triton_forward.register_fake
@@ -92,7 +92,8 @@ def _(
     mask: Tensor | None, bias: Tensor | None, relative: Tensor | None, slopes: Tensor | None,
     softcap: float, dropout: float, seed: Tensor | None, needs: list[bool],
 ) -> list[Tensor]:  # fmt: skip
-    asked = (q, k, v, *(x for x, need in zip((scale, bias, relative), needs, strict=True) if need))
+    optional = zip((scale, bias, relative), needs, strict=True)
+    asked = (q, k, v, *(x for x, need in optional if need and x is not None))
     return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in asked]
 
 
@@ -124,7 +125,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, dout: Any, dentropy: Any, dlse: Any, _max: Any, _arg: Any, dcol: Any) -> Any:
+def _backward(
+    ctx: Any, dout: Any, dentropy: Any, dlse: Any, _max: Any, _arg: Any, dcol: Any
+) -> Any:
     wanted = ctx.needs_input_grad
     needs = [wanted[3], wanted[7], wanted[8]]
     out, entropy, lse, collision, seed, *tensors = ctx.saved_tensors

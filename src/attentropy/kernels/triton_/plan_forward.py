@@ -62,9 +62,7 @@ def plan_join(problem: Problem, written: Written, partial: Partial, splits: int)
         "DV": problem.v.shape[-1],
         "BLOCK_V": padded(problem.v.shape[-1]),
     }
-    return Launch(
-        kernel=join, args=args, choices=ROWWISE, programs=lambda n: triton.cdiv(total, n)
-    )
+    return Launch(kernel=join, args=args, choices=ROWWISE, programs=lambda n: triton.cdiv(total, n))
 
 
 def shares(problem: Problem, programs: int) -> tuple[int, int]:

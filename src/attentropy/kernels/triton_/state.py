@@ -83,7 +83,7 @@ def merge(ours, theirs):
 @triton.jit
 def read(state):
     """1/l, lse, entropy and sum p^2, in natural units; 0, -inf, 0 and 0 for a blind row."""
-    m, l, t, c, top = state
+    m, l, t, c, _ = state
     blind = l == 0
     inverse = tl.where(blind, 0.0, 1 / l)
     log_l = tl.where(blind, 0.0, tl.log2(l))

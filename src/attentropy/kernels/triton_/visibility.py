@@ -7,7 +7,6 @@ queries are rows of the tile and [1,M] when they are its columns.
 import triton
 import triton.language as tl
 
-
 SCAN = tl.constexpr(256)
 
 
