@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.plan import Plan as Plan
+    from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
 
 _HOMES = {
@@ -29,6 +31,8 @@ _HOMES = {
     ),
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
+    "attentropy.observe.steer": "steer",
+    "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
