@@ -11,8 +11,11 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def spawn(work, ranks, *args, timeout=60.0, patience=100.0):
-    """[work(rank, *args) of each rank]; an exception is given back as its text, a death as None."""
+def spawn(work, ranks, *args, timeout=120.0, patience=400.0, of=None):
+    """[work(rank, *args) of each rank]; an exception is given back as its text, a death as None.
+
+    With `of`, only these ranks are waited for.
+    """
     context = mp.get_context("spawn")
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -24,16 +27,16 @@ def spawn(work, ranks, *args, timeout=60.0, patience=100.0):
         for process in processes:
             process.start()
         try:
-            return _collect(processes, results, patience)
+            return _collect(processes, results, patience, of)
         finally:
             for process in processes:
                 process.kill()
                 process.join()
 
 
-def _collect(processes, results, patience):
+def _collect(processes, results, patience, of):
     found = dict.fromkeys(range(len(processes)))
-    waiting = set(found)
+    waiting = set(found if of is None else of)
     end = datetime.datetime.now() + datetime.timedelta(seconds=patience)
     while waiting and datetime.datetime.now() < end:
         try:
