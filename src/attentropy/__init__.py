@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
     from attentropy.ring import ring_attend as ring_attend
+    from attentropy.totals import reduce_heads as reduce_heads
 
 _HOMES = {
     "attentropy.attention": "attend explain key_mass",
     "attentropy.ring": "ring_attend",
     "attentropy.layouts": "Layout contiguous zigzag",
+    "attentropy.totals": "reduce_heads",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
     "attentropy.errors": "AttentropyError DistributedError UnsupportedError",
