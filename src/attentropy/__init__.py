@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from attentropy.attention import key_mass as key_mass
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
+    from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.watch import watch as watch
     from attentropy.ring import ring_attend as ring_attend
     from attentropy.totals import reduce_heads as reduce_heads
 
@@ -32,6 +34,8 @@ _HOMES = {
     "attentropy.scales": (
         "InverseSqrt LogLength LogLengthFrom Mixed Temperature Constant PowerLength HoldEntropy"
     ),
+    "attentropy.observe.watch": "watch",
+    "attentropy.observe.diagnose": "diagnose",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
