@@ -2,10 +2,10 @@
 
 import argparse
 import hashlib
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -37,25 +37,25 @@ def train(corpus: Corpus, recipe: Recipe, out: Path) -> Trainer:
     return trainer
 
 
-def notes(corpus: Corpus, trainer: Trainer) -> dict[str, str]:
-    """What the weights file says about its making; safetensors metadata holds strings only."""
+def notes(corpus: Corpus, trainer: Trainer) -> dict[str, Any]:
+    """What the weights file says about its making."""
     unigram, bigram = count_losses(corpus.train, corpus.held_out)
     losses = {
         "train": [round(loss, 4) for loss in trainer.losses[EVERY - 1 :: EVERY]],
         "train_every": EVERY,
-        "held_out_128": text_loss(trainer.model.eval(), corpus.held_out, 128),
+        "sample_128": text_loss(trainer.model.eval(), corpus.held_out[:SAMPLE_BYTES], 128),
         "unigram": unigram,
         "bigram": bigram,
     }
     return {
-        "recipe": json.dumps(asdict(trainer.recipe)),
-        "losses": json.dumps(losses),
+        "recipe": asdict(trainer.recipe),
+        "losses": losses,
         "source": corpus.source,
         "licence": corpus.licence,
         "text_sha256": hashlib.sha256(corpus.train + corpus.held_out).hexdigest(),
         "attentropy": __version__,
-        "torch": torch.__version__,
-        "threads": str(torch.get_num_threads()),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
     }
 
 

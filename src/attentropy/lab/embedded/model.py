@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from attentropy.errors import ArgumentError
 
 WEIGHTS, SAMPLE = "model.safetensors", "sample.txt"
+ABOUT = "attentropy"
 BYTES = 256
 
 
@@ -65,7 +67,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x [B, n, width] -> [B, n, width]."""
+        """X [B, n, width] -> [B, n, width]."""
         q, k, v = (
             part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
@@ -86,7 +88,7 @@ class Feedforward(nn.Module):
         self.down = nn.Linear(shape.expansion * shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., width] -> [..., width]."""
+        """X [..., width] -> [..., width]."""
         return self.down(F.relu(self.up(x)).square())
 
 
@@ -101,7 +103,7 @@ class Layer(nn.Module):
         self.feedforward = Feedforward(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x [B, n, width] -> [B, n, width]."""
+        """X [B, n, width] -> [B, n, width]."""
         x = x + self.attention(self.attention_norm(x), cos, sin)
         return x + self.feedforward(self.feedforward_norm(x))
 
@@ -123,7 +125,7 @@ class EmbeddedModel(nn.Module):
         self.register_buffer("frequencies", _frequencies(self.shape), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens [B, n], integers below 256 -> logits [B, n, 256]."""
+        """Tokens [B, n], integers below 256 -> logits [B, n, 256]."""
         if tokens.ndim != 2 or tokens.shape[1] < 1:
             raise ArgumentError("tokens", "of shape [B, n] with n >= 1", tuple(tokens.shape))
         x = self.embedding(tokens)
@@ -136,24 +138,33 @@ class EmbeddedModel(nn.Module):
         return self.head(self.norm(x))
 
 
-def save_model(model: EmbeddedModel, path: Path, notes: dict[str, str]) -> None:
-    """Write the weights in float16, with `notes` and the shape as safetensors metadata."""
+def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
+    """Write the weights in float16, with `notes` and the shape as JSON in the metadata."""
     from safetensors.torch import save_file
 
     tensors = {name: t.detach().half().contiguous() for name, t in model.state_dict().items()}
+    # one entry only: safetensors writes several in random order, and equal runs give equal files
+    about = json.dumps({"shape": asdict(model.shape), **notes})
     part = path.with_name(path.name + ".part")
-    save_file(tensors, part, metadata={**notes, "shape": json.dumps(asdict(model.shape))})
+    save_file(tensors, part, metadata={ABOUT: about})
     part.replace(path)
 
 
 def load_model(path: Path) -> EmbeddedModel:
     """The model saved by `save_model`, in float32 and eval mode."""
+    from safetensors.torch import load_file
+
+    model = EmbeddedModel(Shape(**read_notes(path)["shape"]))
+    model.load_state_dict({name: weight.float() for name, weight in load_file(path).items()})
+    return model.eval()
+
+
+def read_notes(path: Path) -> dict[str, Any]:
+    """The notes and the shape that `save_model` wrote beside the weights."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as stored:
-        model = EmbeddedModel(Shape(**json.loads(stored.metadata()["shape"])))
-        model.load_state_dict({name: stored.get_tensor(name).float() for name in stored.keys()})  # noqa: SIM118
-    return model.eval()
+        return dict(json.loads(stored.metadata()[ABOUT]))
 
 
 def load_embedded() -> EmbeddedModel:
@@ -167,12 +178,10 @@ def load_embedded() -> EmbeddedModel:
         return load_model(path)
 
 
-def embedded_notes() -> dict[str, str]:
+def embedded_notes() -> dict[str, Any]:
     """What was written down when the shipped model was trained: recipe, source, losses."""
-    from safetensors import safe_open
-
-    with as_file(files(__package__) / "data" / WEIGHTS) as path, safe_open(path, "pt") as stored:
-        return dict(stored.metadata())
+    with as_file(files(__package__) / "data" / WEIGHTS) as path:
+        return read_notes(path)
 
 
 def sample_bytes() -> bytes:

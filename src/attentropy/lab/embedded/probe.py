@@ -41,7 +41,9 @@ def per_head(rule: Rule, chosen_LH: Tensor) -> Rule:
 
 
 @contextmanager
-def intercepted(model: EmbeddedModel, see: Callable[[int, Tensor, Tensor], Tensor]) -> Iterator[None]:
+def intercepted(
+    model: EmbeddedModel, see: Callable[[int, Tensor, Tensor], Tensor]
+) -> Iterator[None]:
     """Inside, `see(layer, q, k)` is called for each attention and its result used as q."""
     plain, layer = F.scaled_dot_product_attention, 0
 
@@ -55,7 +57,7 @@ def intercepted(model: EmbeddedModel, see: Callable[[int, Tensor, Tensor], Tenso
     try:
         yield
     finally:
-        F.scaled_dot_product_attention = plain  # type: ignore[assignment]
+        F.scaled_dot_product_attention = plain
 
 
 @torch.no_grad()
@@ -143,7 +145,9 @@ def _shares(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
 
 def count_losses(train: bytes, held_out: bytes) -> tuple[float, float]:
     """Losses of byte and byte-pair frequencies (add 1/256), as anything learned must beat."""
-    seen, judged = (torch.frombuffer(bytearray(t), dtype=torch.uint8).long() for t in (train, held_out))
+    seen, judged = (
+        torch.frombuffer(bytearray(t), dtype=torch.uint8).long() for t in (train, held_out)
+    )
     pairs = torch.bincount(seen[:-1] * BYTES + seen[1:], minlength=BYTES**2).view(BYTES, BYTES)
     pairs = pairs.double() + 1 / BYTES
     unigram = (pairs.sum(0) / pairs.sum()).log()

@@ -47,8 +47,9 @@ def initial_model(recipe: Recipe) -> EmbeddedModel:
     for name, weight in model.named_parameters():
         if name.endswith(("attention.output.weight", "feedforward.down.weight", "head.weight")):
             torch.nn.init.zeros_(weight)
-    for layer in model.layers:
-        _rest_on_first_key(layer.attention, model, recipe.resting)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            _rest_on_first_key(module, model, recipe.resting)
     return model
 
 
