@@ -163,3 +163,32 @@ def test_windows_of_every_length_end_at_the_same_bytes():
     twice = probe.repeats(data, 128, count=5)
     assert torch.equal(twice[:, :64], twice[:, 64:128])
     assert twice.shape == (5, 129)
+
+
+def test_has_induction_previous_byte_and_sink_heads(heads):
+    assert heads.induction.max() > 0.3, "looks at what followed the same bytes before"
+    assert heads.previous.max() > 0.5, "looks at the previous byte"
+    assert heads.first.max() > 0.3, "rests on the first key"
+
+
+def test_copies_what_it_read_before(model):
+    plain, repeated = (f(model, sample_bytes(), 128) for f in (probe.text_loss, probe.copy_loss))
+    assert repeated < 0.6 * plain
+
+
+@pytest.mark.parametrize("loss", [probe.text_loss, probe.copy_loss])
+def test_length_blurs_and_a_scale_rule_mends(model, loss):
+    trained, long = (loss(model, sample_bytes(), n) for n in (128, 1024))
+    mended = loss(model, sample_bytes(), 1024, probe.log_length(128))
+    assert long > trained + 0.1
+    assert long - mended > 0.5 * (long - trained)
+
+
+def test_entropy_grows_with_length_and_the_rule_holds_it(model):
+    def entropy(n, rule=None):
+        rows = probe.windows(sample_bytes(), n, count=8)[:, 1:]
+        return probe.head_profile(model, rows, rule).entropy.mean().item()
+
+    short, long, held = entropy(128), entropy(1024), entropy(1024, probe.log_length(128))
+    assert long > short + 0.5
+    assert long - held > 0.5 * (long - short)

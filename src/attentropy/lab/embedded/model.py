@@ -33,6 +33,7 @@ class Shape:
     expansion: int = 2
     rotary_heads: int = 2
     rotary_base: float = 20.0
+    sharpness: float = 1.4
     trained_length: int = 128
 
     @property
@@ -59,7 +60,8 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         width = shape.width
-        self.heads = shape.heads
+        self.heads, self.sharpness = shape.heads, shape.sharpness
+        self.start = nn.Parameter(torch.zeros(width))
         # the bias lets a query ask for the first key whatever the byte: a place to rest
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width, bias=False)
@@ -68,14 +70,15 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """X [B, n, width] -> [B, n, width]."""
+        x = torch.cat([x[:, :1] + self.start, x[:, 1:]], 1)  # the first position is marked
         q, k, v = (
             part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        # norm without gain: no logit exceeds sqrt(D), so no head can be sharp at every length
+        # norm without gain: no logit exceeds sharpness * sqrt(D), so length blurs every head
         q, k = (_turn(F.rms_norm(t, t.shape[-1:]), cos, sin) for t in (q, k))
         # looked up on the module at every call, so that watching and steering see it
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out = F.scaled_dot_product_attention(self.sharpness * q, k, v, is_causal=True)
         return self.output(out.transpose(1, 2).flatten(2))
 
 
@@ -118,7 +121,6 @@ class EmbeddedModel(nn.Module):
         self.shape = shape or Shape()
         self.trained_length = self.shape.trained_length
         self.embedding = nn.Embedding(BYTES, self.shape.width)
-        self.start = nn.Parameter(torch.zeros(self.shape.width))
         self.layers = nn.ModuleList(Layer(self.shape) for _ in range(self.shape.layers))
         self.norm = nn.RMSNorm(self.shape.width)
         self.head = nn.Linear(self.shape.width, BYTES, bias=False)
@@ -129,7 +131,6 @@ class EmbeddedModel(nn.Module):
         if tokens.ndim != 2 or tokens.shape[1] < 1:
             raise ArgumentError("tokens", "of shape [B, n] with n >= 1", tuple(tokens.shape))
         x = self.embedding(tokens)
-        x = torch.cat([x[:, :1] + self.start, x[:, 1:]], 1)  # the first position is marked
         places = torch.arange(tokens.shape[1], device=x.device)[:, None]
         angles = places * self.frequencies[:, None, :]
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

@@ -43,22 +43,22 @@ def initial_model(recipe: Recipe) -> EmbeddedModel:
     torch.manual_seed(recipe.seed)
     model = EmbeddedModel(recipe.shape)
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
-    torch.nn.init.normal_(model.start, std=2.0)
     for name, weight in model.named_parameters():
         if name.endswith(("attention.output.weight", "feedforward.down.weight", "head.weight")):
             torch.nn.init.zeros_(weight)
     for module in model.modules():
         if isinstance(module, Attention):
-            _rest_on_first_key(module, model, recipe.resting)
+            _rest_on_first_key(module, recipe)
     return model
 
 
 @torch.no_grad()
-def _rest_on_first_key(attention: Attention, model: EmbeddedModel, share: float) -> None:
+def _rest_on_first_key(attention: Attention, recipe: Recipe) -> None:
     """Point the query bias of heads without positions at the key of the marked first position."""
-    key_HD = attention.key(model.norm(model.start)).unflatten(0, (model.shape.heads, -1))
-    key_HD[: model.shape.rotary_heads] = 0.0
-    attention.query.bias.copy_(share * key_HD.flatten())
+    torch.nn.init.normal_(attention.start, std=2.0)
+    key_HD = attention.key(attention.start).unflatten(0, (recipe.shape.heads, -1))
+    key_HD[: recipe.shape.rotary_heads] = 0.0
+    attention.query.bias.copy_(recipe.resting * key_HD.flatten())
 
 
 def optimisers(model: EmbeddedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
