@@ -9,7 +9,11 @@ import click
 
 from attentropy._version import __version__
 
-COMMANDS: dict[str, str] = {}  # name -> one line of help; the file of the name holds `command`
+COMMANDS: dict[str, str] = {
+    "theory": "Look closed forms up, and evaluate them.",
+    "claims": "Check the statements of the source documents by running them.",
+    "curves": "Write the figures of the theory, with their numbers.",
+}  # name -> one line of help; the file of the name holds `command`
 
 
 class _Commands(click.Group):

@@ -1,0 +1,1 @@
+"""What was measured, as files to read: figures and reports."""
