@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from attentropy import attend, causal
 from attentropy.errors import ArgumentError
 from attentropy.lab.embedded import (
     EmbeddedModel,
@@ -16,6 +17,7 @@ from attentropy.lab.embedded import (
     sample_bytes,
 )
 from attentropy.lab.embedded.model import Shape, load_model, save_model
+from attentropy.scales import HoldEntropy, LogLengthFrom
 
 SMALL = Shape(layers=2, heads=2, width=16, rotary_heads=1)
 
@@ -132,14 +134,16 @@ def test_head_profile_against_dense_float64():
         )
 
 
-def test_rules_are_one_up_to_the_reference():
+def test_rules_are_the_scales_of_the_library_over_the_trained_one(model):
     n = torch.tensor([1.0, 2.0, 127.0, 128.0, 16384.0])
-    torch.testing.assert_close(probe.log_length(128)(0, n)[0], torch.tensor([1.0, 1, 1, 1, 2]))
-    held = probe.hold_entropy(128, torch.tensor([[2.0]]))(0, n)[0]
-    expected = math.sqrt(1 + 2 * math.log(128) / 4)
-    torch.testing.assert_close(held, torch.tensor([1.0, 1, 1, 1, expected]))
-    chosen = probe.per_head(probe.log_length(128), torch.tensor([[True, False]]))(0, n)
-    torch.testing.assert_close(chosen[:, -1], torch.tensor([2.0, 1.0]))
+    factors = probe.steered_by(model, LogLengthFrom(128))(0, n)
+    torch.testing.assert_close(factors, torch.tensor([1.0, 1, 1, 1, 2]))
+    each = [HoldEntropy(128, (1.0, 2.0, 3.0, float(layer + 1))) for layer in range(5)]
+    held = probe.steered_by(model, *each)(4, n)
+    expected = [math.sqrt(1 + 2 * math.log(128) / spread**2) for spread in (1, 2, 3, 5)]
+    torch.testing.assert_close(held[:, -1], torch.tensor(expected))
+    with pytest.raises(ArgumentError, match="scales must be 1 or 5 in number, got 2"):
+        probe.steered_by(model, *each[:2])
 
 
 def test_interception_is_undone_after_an_error(model):
@@ -179,7 +183,7 @@ def test_copies_what_it_read_before(model):
 @pytest.mark.parametrize("loss", [probe.text_loss, probe.copy_loss])
 def test_length_blurs_and_a_scale_rule_mends(model, loss):
     trained, long = (loss(model, sample_bytes(), n) for n in (128, 1024))
-    mended = loss(model, sample_bytes(), 1024, probe.log_length(128))
+    mended = loss(model, sample_bytes(), 1024, probe.steered_by(model, LogLengthFrom(128)))
     assert long > trained + 0.1
     assert long - mended > 0.5 * (long - trained)
 
@@ -189,6 +193,33 @@ def test_entropy_grows_with_length_and_the_rule_holds_it(model):
         rows = probe.windows(sample_bytes(), n, count=8)[:, 1:]
         return probe.head_profile(model, rows, rule).entropy.mean().item()
 
-    short, long, held = entropy(128), entropy(1024), entropy(1024, probe.log_length(128))
+    short, long, held = (
+        entropy(128),
+        entropy(1024),
+        entropy(1024, probe.steered_by(model, LogLengthFrom(128))),
+    )
     assert long > short + 0.5
     assert long - held > 0.5 * (long - short)
+
+
+def test_the_library_sees_and_does_the_same(model):
+    """`attend` in place of the built-in attention: same losses, mended too, same entropies."""
+    rows = probe.windows(sample_bytes(), 256, count=4)
+    entropies = []
+
+    def attention(q, k, v, *, is_causal):
+        out, stats = attend(q, k, v, mask=causal, scale=LogLengthFrom(128))
+        entropies.append(stats.entropy[:, :, -64:].mean((0, 2)))
+        return out
+
+    plain, F.scaled_dot_product_attention = F.scaled_dot_product_attention, attention
+    try:
+        with torch.no_grad():
+            logits = model(rows[:, :-1])
+    finally:
+        F.scaled_dot_product_attention = plain
+    rule = probe.steered_by(model, LogLengthFrom(128))
+    losses = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
+    torch.testing.assert_close(losses, probe.byte_losses(model, rows, rule), rtol=1e-3, atol=1e-3)
+    profile = probe.head_profile(model, rows[:, :-1], rule)
+    torch.testing.assert_close(torch.stack(entropies), profile.entropy, rtol=1e-4, atol=1e-4)

@@ -1,10 +1,10 @@
 """What the embedded model can do, and what length does to it, before and after a scale rule.
 
 A rule multiplies the queries of a layer: `rule(layer, n)` takes n, the keys each row sees [Q],
-and gives factors that broadcast to [H, Q]. All losses are in nats per byte.
+and gives factors that broadcast to [H, Q]; `steered_by` makes a rule of scales of the library.
+All losses are in nats per byte.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,30 +14,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attentropy.errors import ArgumentError
 from attentropy.lab.embedded.model import BYTES, EmbeddedModel
+from attentropy.scales import ScaleRule
 
 Rule = Callable[[int, Tensor], Tensor]
 JUDGED = 64  # bytes at the end of every window that are scored, whatever its length
 
 
-def log_length(reference: int) -> Rule:
-    """max(1, log n / log reference), the same for every head."""
-    return lambda layer, n: (n.clamp(min=2).log() / math.log(reference)).clamp(min=1.0)[None]
-
-
-def hold_entropy(reference: int, spread_LH: Tensor) -> Rule:
-    """sqrt(1 + 2 log(n / reference) / spread^2) above the reference, with each head's spread."""
-
-    def rule(layer: int, n: Tensor) -> Tensor:
-        growth = 2 * (n / reference).clamp(min=1.0).log()
-        return (1 + growth / spread_LH[layer, :, None] ** 2).sqrt()
-
-    return rule
-
-
-def per_head(rule: Rule, chosen_LH: Tensor) -> Rule:
-    """`rule` for the chosen heads (bool [L, H]), 1 for the others."""
-    return lambda layer, n: torch.where(chosen_LH[layer, :, None], rule(layer, n), 1.0)
+def steered_by(model: EmbeddedModel, *scales: ScaleRule) -> Rule:
+    """The rule that has the effect of a scale of the library, one for all layers or one each."""
+    root = model.shape.head_dim**0.5
+    each = scales * len(model.layers) if len(scales) == 1 else scales
+    if len(each) != len(model.layers):
+        raise ArgumentError("scales", f"1 or {len(model.layers)} in number", len(scales))
+    return lambda layer, n: each[layer](model.shape.head_dim, n) * root
 
 
 @contextmanager

@@ -12,24 +12,25 @@ from attentropy.lab.embedded.probe import (
     copy_loss,
     count_losses,
     head_profile,
-    hold_entropy,
-    log_length,
     repeats,
+    steered_by,
     text_loss,
     windows,
 )
+from attentropy.scales import HoldEntropy, LogLengthFrom
 
 LENGTHS = (64, 128, 256, 512, 1024)
 
 
 def candidate_rules(model: EmbeddedModel, data: bytes) -> dict[str, Rule | None]:
     """The rules compared, by the name of the scale that applies them in the library."""
-    reference = model.trained_length
-    plain = head_profile(model, windows(data, reference)[:, 1:])
+    n = model.trained_length
+    spread_LH = head_profile(model, windows(data, n)[:, 1:]).spread.tolist()
+    held = [HoldEntropy(n, tuple(spread_H)) for spread_H in spread_LH]
     return {
         "as trained": None,
-        f"LogLengthFrom({reference})": log_length(reference),
-        f"HoldEntropy({reference}, spread of each head)": hold_entropy(reference, plain.spread),
+        f"LogLengthFrom({n})": steered_by(model, LogLengthFrom(n)),
+        f"HoldEntropy({n}, spread of the head)": steered_by(model, *held),
     }
 
 
