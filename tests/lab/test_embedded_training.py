@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from attentropy.lab.embedded.model import Shape, load_model
 from attentropy.lab.embedded.training import (
     Recipe,
     Trainer,
+    first_key_share,
     initial_model,
     rate_factor,
     training_batch,
@@ -145,3 +147,31 @@ def test_notes_are_complete():
     assert json.loads(json.dumps(notes))["recipe"]["steps"] == 20
     assert notes["losses"]["bigram"] > 0
     assert notes["source"] == "a source"
+
+
+def test_first_key_share_against_float64():
+    torch.manual_seed(2)
+    q, k = torch.randn(2, 2, 3, 7, 8).unbind(0)
+    share = first_key_share(q, k)
+    for row in range(7):
+        s = (
+            q[:, :, row].double().unsqueeze(2)
+            @ k[:, :, : row + 1].double().transpose(2, 3)
+            / 8**0.5
+        )
+        torch.testing.assert_close(share[:, :, row].double(), s.softmax(-1)[:, :, 0, 0])
+
+
+def test_looking_costs_after_the_free_steps():
+    free = replace(SMALL, free_steps=1, looking_price=0.5)
+    trainer = Trainer(TEXT, free)
+    tokens = training_batch(trainer.text, 0, free)[:, :-1]
+    logits, price = trainer._predict(tokens)
+    assert price == 0
+    trainer.losses.append(0.0)
+    again, price = trainer._predict(tokens)
+    assert torch.equal(again, logits)
+    assert 0 < price.item() <= 0.5 * 2, "two layers with one head each that knows no positions"
+    price.backward()
+    assert trainer.model.layers[0].attention.query.bias.grad[16:].abs().max() > 0
+    assert trainer.model.layers[0].attention.query.bias.grad[:16].abs().max() == 0

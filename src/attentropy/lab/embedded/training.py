@@ -15,13 +15,14 @@ from torch import Tensor
 
 from attentropy.errors import ArgumentError
 from attentropy.lab.embedded.model import Attention, EmbeddedModel, Shape
+from attentropy.lab.embedded.probe import intercepted
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that decides the weights, apart from the text."""
 
-    steps: int = 2400
+    steps: int = 1125
     seed: int = 0
     batch: int = 32
     repeated: float = 0.25  # share of sequences that repeat a piece, so that copying pays early
@@ -31,6 +32,8 @@ class Recipe:
     warmup: int = 50
     flat: float = 0.4  # share of the steps before the rate falls linearly
     resting: float = 1.0  # how much heads without positions look at the first key at birth
+    looking_price: float = 0.01  # nats per head without positions that looks past the first key
+    free_steps: int = 450  # before looking costs anything
     shape: Shape = field(default_factory=Shape)
 
     def __post_init__(self) -> None:
@@ -91,6 +94,13 @@ def training_batch(text: Tensor, step: int, recipe: Recipe) -> Tensor:
     return rows
 
 
+def first_key_share(q: Tensor, k: Tensor) -> Tensor:
+    """[B, H, n]: the share of causal attention that each row gives to the first key."""
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+    logits = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+    return logits.masked_fill(hidden, -torch.inf).softmax(-1)[..., 0]
+
+
 class Trainer:
     """The state of a run: model, optimisers, step, losses."""
 
@@ -114,14 +124,29 @@ class Trainer:
         for optimiser, rate in zip(self.optimisers, self.rates, strict=True):
             optimiser.param_groups[0]["lr"] = rate * rate_factor(self.step, self.recipe)
             optimiser.zero_grad()
-        logits = self.model(rows[:, :-1]).transpose(1, 2)
-        losses = F.cross_entropy(logits, rows[:, 1:], reduction="none")
-        losses.mean().backward()
+        logits, price = self._predict(rows[:, :-1])
+        losses = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
+        (losses.mean() + price).backward()
         for optimiser in self.optimisers:
             optimiser.step()
         plain = int(self.recipe.repeated * self.recipe.batch)
         self.losses.append(losses[plain:].mean().item())
         return self.losses[-1]
+
+    def _predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and what the heads without positions pay for not resting on the first key."""
+        looking: list[Tensor] = []
+        if self.step < self.recipe.free_steps:
+            return self.model(tokens), torch.zeros(())
+
+        def look(layer: int, q: Tensor, k: Tensor) -> Tensor:
+            first = self.recipe.shape.rotary_heads
+            looking.append(1 - first_key_share(q[:, first:], k[:, first:]).mean((0, 2)))
+            return q
+
+        with intercepted(self.model, look):
+            logits = self.model(tokens)
+        return logits, self.recipe.looking_price * torch.cat(looking).sum()
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; an interruption leaves the old one whole."""
