@@ -129,15 +129,33 @@ class Watch:
             for slot in owner.slots.values():
                 slot.clear()
 
+    @property
+    def running(self) -> bool:
+        """Between start and stop?"""
+        return self._undo is not None
+
     def reduce(self, group: Any = None) -> None:
-        """Add up over the processes of a torch.distributed group; every rank gets the whole."""
+        """Add up over the processes of a torch.distributed group; every rank gets the whole.
+
+        One collective; processes that recorded nothing, or other places, are fine.
+        """
         from torch import distributed
 
-        for _, slot in self.places():
-            sums, top, sampled, overlap = slot.tensors()
-            for tensor in (sums, sampled, overlap):
-                distributed.all_reduce(tensor, group=group)
-            distributed.all_reduce(top, op=distributed.ReduceOp.MAX, group=group)
+        mine = {
+            (owner.name, *key): slot.state()
+            for owner in self.recorder.owners
+            for key, slot in owner.slots.items()
+            if slot.length
+        }
+        everyone: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(everyone, mine, group=group)
+        owners = {owner.name: owner for owner in self.recorder.owners}
+        for slot in (slot for owner in owners.values() for slot in owner.slots.values()):
+            slot.clear()
+        for part in everyone:
+            for (name, call, phase), state in part.items():
+                if name in owners:
+                    owners[name].slot_of((call, phase), len(state["top"])).merge(state)
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""
