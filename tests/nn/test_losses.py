@@ -1,6 +1,7 @@
 """The sign of the entropy loss, its means, its targets; the z-loss."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -104,9 +105,8 @@ def test_label_smoothing_and_entropy_are_the_two_divergences():
     ],
 )
 def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         nn.EntropyLoss(**arguments)
-    assert message in str(caught.value)
 
 
 def test_targets_above_log_n_and_other_statistics_are_refused():
