@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,18 @@ def test_gains_against_random_matrices(scheme):
     assert back.var() == pytest.approx(gains.backward, rel=0.03)
     scores = q @ np.swapaxes(k, 1, 2) / np.sqrt(d_out)
     assert scores.var() == pytest.approx(gains.score, rel=0.08)
+
+
+def test_weight_variances():
+    wanted = {
+        "xavier": 2 / 576,
+        "lecun": 1 / 512,
+        "he": 2 / 512,
+        "packed": 2 / 2048,
+        "gpt2": 0.02**2,
+    }
+    got = {scheme: init.weight_variance(scheme, 512, 64) for scheme in init.SCHEMES}
+    assert got == pytest.approx(wanted, rel=1e-15)
 
 
 def test_xavier_is_neutral_only_for_square_matrices():
@@ -67,6 +81,5 @@ def test_spectra():
     ],
 )
 def test_bad_input(call, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         call()
-    assert str(caught.value).startswith(message)
