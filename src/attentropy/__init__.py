@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.plan import Plan as Plan
+    from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
     from attentropy.ring import ring_attend as ring_attend
     from attentropy.totals import reduce_heads as reduce_heads
@@ -36,6 +38,8 @@ _HOMES = {
     ),
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
+    "attentropy.observe.steer": "steer",
+    "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

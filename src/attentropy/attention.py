@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, UnsupportedError
-from attentropy.kernels import fused, linear, reference, streaming
+from attentropy.kernels import fused, gpu, linear, reference, streaming
 from attentropy.kernels.call import Call, Rows
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, resolve
@@ -29,6 +29,7 @@ from attentropy.weights import Kernelised, Weights
 # in the order in which "auto" asks them
 KERNELS: dict[str, ModuleType] = {
     "linear": linear,
+    "triton": gpu,
     "fused": fused,
     "streaming": streaming,
     "reference": reference,
@@ -162,7 +163,13 @@ def _name_of(call: Call, kernel: str) -> str:
     check_name(kernel)
     if kernel != "auto":
         return kernel
-    return next(name for name in KERNELS if _lacks(name, call) is None)
+    return next(name for name in _in_order(call) if _lacks(name, call) is None)
+
+
+def _in_order(call: Call) -> list[str]:
+    """Kernels as "auto" asks them. Off the GPU, Triton is an interpreter: it comes last."""
+    late = [] if call.q.is_cuda else ["triton"]
+    return [name for name in KERNELS if name not in late] + late
 
 
 def check_name(kernel: str) -> None:
