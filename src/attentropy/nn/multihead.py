@@ -31,7 +31,8 @@ from attentropy.nn.positions import Positions
 from attentropy.ring import ring_attend
 from attentropy.scales import ScaleRule
 from attentropy.scores import Dot, Score
-from attentropy.types import Attended
+from attentropy.totals import reduce_heads
+from attentropy.types import Attended, HeadStats, Stats
 from attentropy.weights import Weights
 
 
@@ -266,8 +267,11 @@ class MultiheadAttention(nn.Module):
     def _finished(self, attended: Attended) -> Attended:
         out, stats = attended
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
-            self.scale.observe(stats)
+            self.scale.observe(self._of_all_ranks(stats))
         return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+
+    def _of_all_ranks(self, stats: Stats) -> Stats | HeadStats:
+        return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """A frozen cache of these keys and values: project a memory once, attend to it often."""
