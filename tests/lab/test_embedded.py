@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attentropy import attend, causal
+from attentropy import attend, causal, watch
 from attentropy.errors import ArgumentError
 from attentropy.lab.embedded import (
     EmbeddedModel,
@@ -94,7 +94,7 @@ def test_perplexity_is_the_recorded_one_and_far_below_unigram(model):
     measured = probe.text_loss(model, sample_bytes(), 128)
     assert measured == pytest.approx(recorded["sample_128"], abs=0.005)
     own_unigram, own_bigram = probe.count_losses(sample_bytes(), sample_bytes())
-    assert math.exp(measured) < 0.3 * math.exp(own_unigram)
+    assert math.exp(measured) < 0.2 * math.exp(own_unigram)
     assert math.exp(measured) < 0.5 * math.exp(own_bigram)
 
 
@@ -171,13 +171,13 @@ def test_windows_of_every_length_end_at_the_same_bytes():
 
 def test_has_induction_previous_byte_and_sink_heads(heads):
     assert heads.induction.max() > 0.3, "looks at what followed the same bytes before"
-    assert heads.previous.max() > 0.5, "looks at the previous byte"
+    assert heads.previous.max() > 0.45, "looks at the previous byte"
     assert heads.first.max() > 0.3, "rests on the first key"
 
 
 def test_copies_what_it_read_before(model):
     plain, repeated = (f(model, sample_bytes(), 128) for f in (probe.text_loss, probe.copy_loss))
-    assert repeated < 0.6 * plain
+    assert repeated < 0.4 * plain
 
 
 @pytest.mark.parametrize("loss", [probe.text_loss, probe.copy_loss])
@@ -199,7 +199,7 @@ def test_entropy_grows_with_length_and_the_rule_holds_it(model):
         entropy(1024, probe.steered_by(model, LogLengthFrom(128))),
     )
     assert long > short + 0.5
-    assert long - held > 0.5 * (long - short)
+    assert long - held > 0.4 * (long - short)
 
 
 def test_the_library_sees_and_does_the_same(model):
@@ -223,3 +223,17 @@ def test_the_library_sees_and_does_the_same(model):
     torch.testing.assert_close(losses, probe.byte_losses(model, rows, rule), rtol=1e-3, atol=1e-3)
     profile = probe.head_profile(model, rows[:, :-1], rule)
     torch.testing.assert_close(torch.stack(entropies), profile.entropy, rtol=1e-4, atol=1e-4)
+
+
+def test_watching_finds_the_same_kinds_of_heads(model):
+    with watch(model) as watched, torch.no_grad():
+        model(probe.windows(sample_bytes(), 128, count=8)[:, :-1])
+    found = watched.heads()
+    names = [(row.layer, row.head) for row in found]
+    shape = model.shape
+    expected = [
+        (f"layers.{i}.attention", h) for i in range(shape.layers) for h in range(shape.heads)
+    ]
+    assert names == expected
+    assert max(row.sink_mass for row in found) > 0.3
+    assert max(row.previous_share for row in found) > 0.4
