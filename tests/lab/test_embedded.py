@@ -112,17 +112,17 @@ def test_save_and_load_round_trip(tmp_path):
 def test_head_profile_against_dense_float64():
     torch.manual_seed(1)
     model = EmbeddedModel(SMALL).eval()
-    rows = torch.randint(256, (2, 96))
+    rows = torch.randint(256, (2, 131))
     queries = []
     with probe.intercepted(model, lambda layer, q, k: queries.append((q, k)) or q):
         model(rows)
     found = probe.head_profile(model, rows)
     for layer, (q, k) in enumerate(queries):
         s = q.double() @ k.double().transpose(2, 3) / SMALL.head_dim**0.5
-        hidden = torch.ones(96, 96, dtype=torch.bool).triu(1)
+        hidden = torch.ones(131, 131, dtype=torch.bool).triu(1)
         p = s.masked_fill(hidden, -torch.inf).softmax(-1)[:, :, -64:]
-        places = torch.arange(32, 96)
-        for distance, got in ((1, found.previous), (47, found.induction)):
+        places = torch.arange(67, 131)
+        for distance, got in ((1, found.previous), (64, found.induction)):
             share = p[:, :, torch.arange(64), places - distance].mean((0, 2))
             torch.testing.assert_close(got[layer].double(), share, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(
@@ -132,6 +132,11 @@ def test_head_profile_against_dense_float64():
         torch.testing.assert_close(
             found.spread[layer].double(), spread.mean((0, 2)).sqrt(), rtol=1e-5, atol=1e-6
         )
+
+
+def test_head_profile_refuses_short_rows(model):
+    with pytest.raises(ArgumentError, match="rows must be at least 128 bytes long, got 100"):
+        probe.head_profile(model, torch.zeros(1, 100, dtype=torch.long))
 
 
 def test_rules_are_the_scales_of_the_library_over_the_trained_one(model):
@@ -154,7 +159,7 @@ def test_interception_is_undone_after_an_error(model):
 
 
 def test_count_losses_of_a_text_with_two_letters():
-    unigram, bigram = probe.count_losses(b"ab" * 5000, b"ab" * 50)
+    unigram, bigram = probe.count_losses(b"ab" * 50000, b"ab" * 50)
     assert unigram == pytest.approx(math.log(2), abs=0.01)
     assert bigram == pytest.approx(0.0, abs=0.01)
 
@@ -182,8 +187,10 @@ def test_copies_what_it_read_before(model):
 
 @pytest.mark.parametrize("loss", [probe.text_loss, probe.copy_loss])
 def test_length_blurs_and_a_scale_rule_mends(model, loss):
-    trained, long = (loss(model, sample_bytes(), n) for n in (128, 1024))
-    mended = loss(model, sample_bytes(), 1024, probe.steered_by(model, LogLengthFrom(128)))
+    trained, long = (loss(model, sample_bytes(), n, count=16) for n in (128, 1024))
+    mended = loss(
+        model, sample_bytes(), 1024, count=16, rule=probe.steered_by(model, LogLengthFrom(128))
+    )
     assert long > trained + 0.1
     assert long - mended > 0.5 * (long - trained)
 
