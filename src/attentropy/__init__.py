@@ -12,14 +12,24 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.layouts import contiguous as contiguous
+    from attentropy.layouts import zigzag as zigzag
+    from attentropy.observe.calibrate import calibrate as calibrate
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.plan import Plan as Plan
+    from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
+    from attentropy.ring import ring_attend as ring_attend
+    from attentropy.totals import reduce_heads as reduce_heads
 
 _HOMES = {
     "attentropy.attention": "attend explain key_mass",
+    "attentropy.ring": "ring_attend",
+    "attentropy.layouts": "Layout contiguous zigzag",
+    "attentropy.totals": "reduce_heads",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
-    "attentropy.errors": "AttentropyError UnsupportedError",
+    "attentropy.errors": "AttentropyError DistributedError UnsupportedError",
     "attentropy.masks": (
         "Mask causal full lookback lookahead prefix documents padding strided dense"
     ),
@@ -29,6 +39,9 @@ _HOMES = {
     ),
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
+    "attentropy.observe.steer": "steer",
+    "attentropy.observe.calibrate": "calibrate",
+    "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

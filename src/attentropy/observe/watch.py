@@ -10,7 +10,6 @@ only observed. Outputs stay those of the model to kernel rounding; where it uses
 weights, the draw is another.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, stack
+from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -58,7 +57,6 @@ class Watch:
         self.model = model
         self.recorder = Recorder(every=every, keep=keep, sample=sample)
         self._undo: ExitStack | None = None
-        self._hooks: dict[int, Callable[[], None]] = {}
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -132,14 +130,15 @@ class Watch:
                 slot.clear()
 
     def reduce(self, group: Any = None) -> None:
-        """Add up over the processes of a torch.distributed group; every rank gets the whole."""
-        from torch import distributed
+        """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
-        for _, slot in self.places():
-            sums, top, sampled, overlap = slot.tensors()
-            for tensor in (sums, sampled, overlap):
-                distributed.all_reduce(tensor, group=group)
-            distributed.all_reduce(top, op=distributed.ReduceOp.MAX, group=group)
+        One small collective, and ranks that recorded nothing are fine; see
+        attentropy.observe.shared for samples that are not waited for.
+        """
+        owners = {owner.name: owner for owner in self.recorder.owners}
+        whole = shared.Shared(owners.values(), group=group).whole()
+        for place, slot in shared.slots(whole).items():
+            owners[place.layer].slots[place.call, place.phase] = slot
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""
@@ -166,6 +165,8 @@ class Watch:
 
     def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
         def entered(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             self.recorder.enter(owner)
             if isinstance(module, nn.MultiheadAttention):
                 owner.kind = "self" if _same(args, kwargs) else "cross"
@@ -187,9 +188,7 @@ class Watch:
             if hooks_transformers.must_keep_eager(self.model):
                 tap = True
             else:
-                interface = hooks_transformers.Interface(self.model)
-                interface.install()
-                undo.callback(interface.uninstall)
+                undo.callback(hooks_transformers.install(self.model))
         hooks_sdpa.install()
         undo.callback(hooks_sdpa.uninstall)
         if tap:

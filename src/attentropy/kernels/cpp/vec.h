@@ -114,10 +114,15 @@ static inline vf exp_uncut(vf z) {
     return as_float(as_int(p) + (as_int(t) << 23));
 }
 
-// NaN stays NaN (the comparison is false), -inf gives 0.
+// 0 below LOWEST, so at -inf too. Of NaN it makes anything: the exponent is added as an integer.
 static inline vf exp_cut(vf z) {
     vf e = exp_uncut(z);
     return z < LOWEST ? vf{} : e;
+}
+// The same, and NaN stays NaN: max gives its second operand then.
+static inline vf exp_safe(vf z) {
+    vf e = exp_uncut(z);
+    return z >= LOWEST ? e : max(vf{}, z);
 }
 
 // tanh, accurate near 0 (polynomial of Cephes) and through exp elsewhere.
@@ -130,10 +135,26 @@ static inline vf tanh(vf x) {
     p = p * y + 1.33314422036e-1f;
     p = p * y - 3.33332819422e-1f;
     vf near = p * y * x + x;
-    vf e = exp_cut(-2.0f * a);
+    vf e = exp_safe(-2.0f * a);
     vf far = (1.0f - e) / (1.0f + e);
     far = x < 0 ? -far : far;
     return a < 0.625f ? near : far;
+}
+
+// Natural logarithm of positive normal x in double: 2 atanh((x - 1) / (x + 1)) about a power of 2.
+typedef double vd __attribute__((vector_size(W * 8)));
+typedef int64_t vl __attribute__((vector_size(W * 8)));
+static inline vd log(vd x) {
+    vl bits = (vl)x;
+    vl e = ((bits - 0x3fe6a09e667f3bcd) >> 52);  // so that the mantissa is in [sqrt 1/2, sqrt 2)
+    vd m = (vd)(bits - (e << 52));
+    vd s = (m - 1.0) / (m + 1.0), y = s * s;
+    vd p = y * (1.0 / 13) + 1.0 / 11;
+    p = p * y + 1.0 / 9;
+    p = p * y + 1.0 / 7;
+    p = p * y + 1.0 / 5;
+    p = p * y + 1.0 / 3;
+    return __builtin_convertvector(e, vd) * 0.69314718055994530942 + 2.0 * s * (p * y + 1.0);
 }
 
 template <int S, int... L>
