@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "theory": "Look closed forms up, and evaluate them.",
     "claims": "Check the statements of the source documents by running them.",
     "curves": "Write the figures of the theory, with their numbers.",
+    "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
 
 
