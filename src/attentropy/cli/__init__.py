@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "curves": "Write the figures of the theory, with their numbers.",
     "doctor": "Say which kernel serves on this machine, and why.",
     "bench": "Time attention with statistics against torch's attention without.",
+    "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
 
 
