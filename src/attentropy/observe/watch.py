@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, stack
+from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -137,25 +137,13 @@ class Watch:
     def reduce(self, group: Any = None) -> None:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
-        One collective; processes that recorded nothing, or other places, are fine.
+        One small collective, and ranks that recorded nothing are fine; see
+        attentropy.observe.shared for samples that are not waited for.
         """
-        from torch import distributed
-
-        mine = {
-            (owner.name, *key): slot.state()
-            for owner in self.recorder.owners
-            for key, slot in owner.slots.items()
-            if slot.length
-        }
-        everyone: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(everyone, mine, group=group)
         owners = {owner.name: owner for owner in self.recorder.owners}
-        for slot in (slot for owner in owners.values() for slot in owner.slots.values()):
-            slot.clear()
-        for part in everyone:
-            for (name, call, phase), state in part.items():
-                if name in owners:
-                    owners[name].slot_of((call, phase), len(state["top"])).merge(state)
+        whole = shared.Shared(owners.values(), group=group).whole()
+        for place, slot in shared.slots(whole).items():
+            owners[place.layer].slots[place.call, place.phase] = slot
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""
