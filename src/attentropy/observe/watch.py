@@ -129,6 +129,11 @@ class Watch:
             for slot in owner.slots.values():
                 slot.clear()
 
+    @property
+    def running(self) -> bool:
+        """Between start and stop?"""
+        return self._undo is not None
+
     def reduce(self, group: Any = None) -> None:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
