@@ -15,6 +15,7 @@ from .processes import spawn
 
 NOISY = ("dropout", "gumbel", "hard gumbel", "l2")
 OTHER = ("hard", "straight through", "decay")
+HARDEST = ["log length", "additive", "bias", "relative far", "alibi", "l2", "everything"]
 RAGGED = cases.Shape()
 FEW = cases.Shape(batch=1, queries=3, keys=3)
 NO_KEYS = cases.Shape(queries=17, keys=0)
@@ -113,9 +114,10 @@ def sweep(rank, ranks):
     """Runs everything in one group of processes; returns the number of cases and the failures."""
     names = list(every_case(RAGGED))
     layout = at.contiguous if ranks == 2 else at.zigzag
-    jobs = [(RAGGED, name, layout, ("ring",), "streaming") for name in names]
-    jobs += [(RAGGED, name, at.zigzag, ("gather",), "auto") for name in names[ranks % 3 :: 3]]
-    jobs += [(RAGGED, name, at.zigzag, ("ring",), "reference") for name in names[::6]]
+    some = names if ranks == 2 else [n for n in names if n.startswith("mask")] + HARDEST
+    jobs = [(RAGGED, name, layout, ("ring",), "streaming") for name in some]
+    jobs += [(RAGGED, name, at.zigzag, ("gather",), "auto") for name in some[ranks % 3 :: 3]]
+    jobs += [(RAGGED, name, at.zigzag, ("ring",), "reference") for name in some[:: 3 * ranks]]
     for small in (FEW, NO_KEYS):
         small_cases = ("plain", "sink", "mask causal")
         jobs += [(small, name, at.zigzag, ("ring", "gather"), "auto") for name in small_cases]
@@ -140,7 +142,7 @@ def test_equal_to_one_process(ranks):
     for result in spawn(sweep, ranks, ranks):
         assert not isinstance(result, str), result
         count, failed = result
-        assert count > 40
+        assert count > 30
         assert not failed
 
 
@@ -428,9 +430,9 @@ def stall():
     time.sleep(60)
 
 
-@pytest.mark.parametrize(("end", "limit"), [(leave, 6.0), (stall, 12.0)])
+@pytest.mark.parametrize(("end", "limit"), [(leave, 5.0), (stall, 15.0)])
 def test_a_rank_that_stops(end, limit):
-    took, message = spawn(interrupted, 2, end, timeout=6.0, of=[0])[0]
+    took, message = spawn(interrupted, 2, end, timeout=5.0, of=[0])[0]
     assert took < limit
     assert "ring_attend: another rank of the group failed, left or did not answer" in message
 
