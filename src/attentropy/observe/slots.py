@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attentropy.observe.asked import Asked
 from attentropy.observe.measures import ROWS, SAMPLED, Kept, Sums
@@ -28,7 +28,7 @@ class Place:
 class Slot:
     """Sums over the calls of one place; `top` is a maximum."""
 
-    def __init__(self, heads: int, *, device: torch.device) -> None:
+    def __init__(self, heads: int, *, device: torch.device | None = None) -> None:
         self.rows = torch.zeros(len(ROWS), heads, dtype=torch.float64, device=device)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
         self.sampled = torch.zeros(len(SAMPLED), heads, dtype=torch.float64, device=device)
@@ -63,9 +63,18 @@ class Slot:
         self.top.fill_(-torch.inf)
         self.kept.clear()
 
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums and the maximum, for reduction across processes."""
-        return self.rows, self.top, self.sampled, self.overlap
+    def state(self) -> dict[str, Any]:
+        """All numbers, on the CPU, for another process."""
+        names = ("rows", "top", "sampled", "overlap")
+        sizes = {name: getattr(self, name) for name in ("head_dim", "length", "is_causal")}
+        return {name: getattr(self, name).cpu() for name in names} | sizes
+
+    def merge(self, state: dict[str, Any]) -> None:
+        """Add the numbers of another process."""
+        parts = (state[name].to(self.top.device) for name in ("rows", "top", "sampled", "overlap"))
+        self.add(Sums(*parts))
+        self.head_dim, self.is_causal = state["head_dim"], state["is_causal"]
+        self.length = max(self.length, state["length"])
 
 
 @dataclass(eq=False)
@@ -81,7 +90,12 @@ class Owner:
 
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
         """The slot of the current call."""
-        key = (max(self.call, 0), phase)
+        return self.slot_of((max(self.call, 0), phase), heads, device=device)
+
+    def slot_of(
+        self, key: tuple[int, str], heads: int, *, device: torch.device | None = None
+    ) -> Slot:
+        """The slot of a call and phase, made if it is not there."""
         slot = self.slots.get(key)
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)
