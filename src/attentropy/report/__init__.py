@@ -1,0 +1,17 @@
+"""Reports: a scan or a training run as one HTML file that needs nothing else.
+
+    from attentropy.report import scan_page
+    Path("report.html").write_text(scan_page(scan), encoding="utf-8")
+"""
+
+from attentropy.report.page import render
+from attentropy.report.payload import scan_payload
+from attentropy.scans import words
+from attentropy.scans.schema import Scan
+
+
+def scan_page(scan: Scan, other: Scan | None = None) -> str:
+    """The report of a scan; with `other`, compared with that scan."""
+    summary = [words.headline(scan), *words.sentences(scan)]
+    title = f"{scan.model.name} · attention scan"
+    return render(scan_payload(scan, other), title=title, summary=summary)
