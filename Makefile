@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint check bench clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/heads_of_a_small_model.py
+	$(BIN)/attentropy scan --out demo
 
 test: lint check
 
@@ -18,6 +18,7 @@ lint: $(STAMP)
 
 check: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -q
+	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

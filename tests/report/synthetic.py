@@ -156,7 +156,12 @@ def _findings(kinds: list[list[str]]) -> list[schema.Finding]:
             "entropy grows with log n at a slope above 0.7",
             "Steer the scale with the length.",
         ),
-        "uniform": ("warning", "near-uniform", "normalised entropy above 0.95", "Prune or retrain."),
+        "uniform": (
+            "warning",
+            "near-uniform",
+            "normalised entropy above 0.95",
+            "Prune or retrain.",
+        ),
         "sink": ("note", "sink", "more than half of the mass on the first token", "Leave it."),
         "previous": ("note", "positional only", "previous-token share above 0.7", "Leave it."),
     }

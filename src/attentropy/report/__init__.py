@@ -1,11 +1,12 @@
 """Reports: a scan or a training run as one HTML file that needs nothing else.
 
-    from attentropy.report import scan_page
-    Path("report.html").write_text(scan_page(scan), encoding="utf-8")
+from attentropy.report import scan_page
+Path("report.html").write_text(scan_page(scan), encoding="utf-8")
 """
 
 from attentropy.report.page import render
 from attentropy.report.payload import scan_payload
+from attentropy.report.run import Run, headline, run_payload
 from attentropy.scans import words
 from attentropy.scans.schema import Scan
 
@@ -15,3 +16,9 @@ def scan_page(scan: Scan, other: Scan | None = None) -> str:
     summary = [words.headline(scan), *words.sentences(scan)]
     title = f"{scan.model.name} · attention scan"
     return render(scan_payload(scan, other), title=title, summary=summary)
+
+
+def run_page(run: Run, *, live: str = "") -> str:
+    """The report of a training run; `live` is the address that gives its fresh payload."""
+    title = f"{run.name} · training run"
+    return render(run_payload(run), title=title, summary=[headline(run)], live=live)

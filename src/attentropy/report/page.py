@@ -31,7 +31,13 @@ SCRIPTS = (
     "run.js",
     "main.js",
 )
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_ESCAPES = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
 
 
 def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str = "") -> str:
@@ -52,10 +58,10 @@ def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str
 
 
 def inline_json(value: Any) -> str:
-    """JSON that is safe inside a script element: it holds none of < > & and line separators.
+    r"""JSON that is safe inside a script element: it holds none of < > & and line separators.
 
     >>> inline_json("</script>")
-    '"\\\\u003c/script\\\\u003e"'
+    '"\\u003c/script\\u003e"'
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda match: _ESCAPES[match[0]], text)

@@ -33,11 +33,11 @@ def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
         "lengths": scan.lengths,
         "home": scan.measures.index(home) if home else 0,
         "measures": [_measure(measure) for measure in scan.measures],
-        "slopes": _rounded(scan.slopes, 4),
+        "slopes": rounded(scan.slopes, 4),
         "findings": [_plain(finding) for finding in scan.findings],
         "advice": [_plain(advice) for advice in scan.advice],
         "calibration": _plain(scan.calibration) if scan.calibration else None,
-        "predictions": _rounded(predict(scan), 4),
+        "predictions": rounded(predict(scan), 4),
         "maps": _maps(scan) if maps else None,
     }
 
@@ -62,10 +62,10 @@ def _measure(measure: Measure) -> dict[str, Any]:
         "sequences": measure.sequences,
         "tokens": measure.tokens,
         "seconds": round(measure.seconds, 3),
-        "loss": _rounded(measure.loss, 5),
-        "perplexity": _rounded(measure.perplexity, 5),
-        "statistics": _rounded(measure.statistics, 5),
-        "profile": _rounded(_plain(measure.profile), 4),
+        "loss": rounded(measure.loss, 5),
+        "perplexity": rounded(measure.perplexity, 5),
+        "statistics": rounded(measure.statistics, 5),
+        "profile": rounded(_plain(measure.profile), 4),
     }
 
 
@@ -91,14 +91,12 @@ def _plain(part: Any) -> Any:
     return to_builtins(part)
 
 
-def _rounded(value: Any, digits: int) -> Any:
+def rounded(value: Any, digits: int) -> Any:
     """`value` with every number in it to so many significant digits; not finite becomes None."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if value - value == 0 else None
     if isinstance(value, dict):
-        return {key: _rounded(item, digits) for key, item in value.items()}
+        return {key: rounded(item, digits) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(item, digits) for item in value]
+        return [rounded(item, digits) for item in value]
     return value
-
-

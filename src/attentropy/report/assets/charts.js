@@ -1,10 +1,13 @@
 // Every chart is a function of the theme that gives an ECharts option; this file keeps them alive.
 
 const PRINT_WIDTH = 690; // CSS pixels between the margins of A4
+const PRINT_HEIGHT = 0.72; // of the height on screen
 const registry = new Set();
+let printing = false;
 
 // Draw `build()` into `node` whenever it is shown, resized or the theme changes.
 function mount(node, build, { height = 260, ready = null } = {}) {
+  sweep();
   const entry = { node, build, ready, height, chart: null, width: 0 };
   node.classList.add("chart");
   registry.add(entry);
@@ -17,7 +20,7 @@ function draw(entry, force = false) {
   if (!entry.node.isConnected || width === 0) return;
   if (!force && width === entry.width && entry.chart) return;
   entry.width = width;
-  const height = typeof entry.height === "function" ? entry.height(width) : entry.height;
+  const height = typeof entry.height === "function" ? entry.height(width) : entry.height * (printing ? PRINT_HEIGHT : 1);
   entry.node.style.height = `${height}px`;
   entry.chart ??= echarts.init(entry.node, null, { renderer: "svg", width, height });
   entry.chart.resize({ width, height });
@@ -26,9 +29,19 @@ function draw(entry, force = false) {
   entry.ready?.(entry.chart, entry);
 }
 
+// Let go of charts whose part of the page was replaced.
+function sweep() {
+  for (const entry of registry) {
+    if (!entry.chart || entry.node.isConnected) continue;
+    entry.chart.dispose();
+    registry.delete(entry);
+  }
+}
+
 const redrawAll = () => registry.forEach((entry) => draw(entry, true));
 
 function fitForPrint() {
+  printing = true;
   for (const entry of registry) {
     const half = entry.node.closest(".two, .profile-grid, .versus");
     entry.printWidth = half ? PRINT_WIDTH / 2 - 40 : PRINT_WIDTH - 30;
@@ -37,6 +50,7 @@ function fitForPrint() {
 }
 
 function fitForScreen() {
+  printing = false;
   for (const entry of registry) {
     entry.printWidth = undefined;
     draw(entry, true);
@@ -127,6 +141,17 @@ const legend = (names) => ({
   bottom: 0, left: 0, itemWidth: 26, itemHeight: 9, itemGap: 16,
   textStyle: { color: theme().soft, fontSize: 12 }, inactiveColor: theme().line,
 });
+
+// How many lines the legend takes in so many pixels, so that the plot leaves room for it.
+function legendLines(option, width) {
+  let [lines, used] = [1, 0];
+  for (const { name } of option.legend?.data ?? []) {
+    const size = 48 + 6.6 * name.length;
+    if (used > 0 && used + size > width) [lines, used] = [lines + 1, 0];
+    used += size;
+  }
+  return lines;
+}
 
 const DASHES = ["solid", [6, 4], [2, 3], [10, 4, 2, 4], [12, 5]];
 

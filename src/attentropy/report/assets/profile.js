@@ -70,11 +70,13 @@ function profile(state) {
 const figure = (title, text, content) =>
   el("figure", { class: "figure" }, el("figcaption", {}, el("h3", { text: title }), text ? el("p", { text }) : null), content);
 
-const CHART_GRID = { left: 44, right: 18, top: 26, bottom: 74 };
-
 function plot(build, height = 290) {
   const node = el("div");
-  mount(node, () => ({ grid: CHART_GRID, ...build() }), { height });
+  const option = (width) => {
+    const built = build();
+    return { grid: { left: 44, right: 18, top: 26, bottom: 52 + 19 * legendLines(built, width) }, ...built };
+  };
+  mount(node, option, { height });
   return node;
 }
 
@@ -125,7 +127,6 @@ function lengthChart(scan, layer, head) {
     xAxis: lengthAxis(scan.lengths),
     yAxis: valueAxis("nats", { min: 0 }),
     tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
-    grid: { ...CHART_GRID, bottom: 88 },
     legend: legend(["*measured", ...rules, "uniform"]),
     series: [
       line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),

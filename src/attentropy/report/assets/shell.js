@@ -39,10 +39,10 @@ function buildShell(name, pages) {
   const model = el("div", { class: "top-model", text: name, title: name });
   const brand = el("div", { class: "brand" }, brandMark(), el("span", { text: "attentropy" }));
   document.getElementById("top").append(
-    el("div", { class: "top-row" }, brand, model, pages.length > 1 ? tabs : el("div", { class: "tabs" }), actions()),
+    el("div", { class: "top-row" }, brand, model, tabs, actions()),
   );
   const asked = location.hash.slice(1);
-  if (pages.length > 1) show(pages.some((page) => page.id === asked) ? asked : pages[0].id);
+  show(pages.some((page) => page.id === asked) ? asked : pages[0].id);
 }
 
 function moveTab(event, pages, show) {
