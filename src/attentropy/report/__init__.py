@@ -11,11 +11,14 @@ from attentropy.scans import words
 from attentropy.scans.schema import Scan
 
 
-def scan_page(scan: Scan, other: Scan | None = None) -> str:
-    """The report of a scan; with `other`, compared with that scan."""
+def scan_page(scan: Scan, other: Scan | None = None, *, live: str = "") -> str:
+    """The report of a scan; with `other`, compared with that scan.
+
+    `live` is the address that says when the scan last changed, on a page that is served.
+    """
     summary = [words.headline(scan), *words.sentences(scan)]
     title = f"{scan.model.name} · attention scan"
-    return render(scan_payload(scan, other), title=title, summary=summary)
+    return render(scan_payload(scan, other), title=title, summary=summary, live=live)
 
 
 def run_page(run: Run, *, live: str = "") -> str:

@@ -29,6 +29,7 @@ SCRIPTS = (
     "compare.js",
     "methods.js",
     "run.js",
+    "shelf.js",
     "main.js",
 )
 _ESCAPES = {

@@ -1,7 +1,5 @@
 // A training run: the heatmap moves with the step; curves, loss and alarms share the time axis.
 
-const POLL = 2000; // milliseconds between questions to the server of a live page
-
 function startRun(payload) {
   const state = runState(payload);
   const page = el("div", { class: "page" });
@@ -9,7 +7,13 @@ function startRun(payload) {
   buildShell(state.run.name, [{ id: "run", title: "Run", node: page }, { id: "methods", title: "Methods", node: methods }]);
   const build = () => page.replaceChildren(runSummary(state), runHeatmap(state), ...runCharts(state));
   build();
-  if (document.body.dataset.live) follow(state, build);
+  poll((fresh) => {
+    if (JSON.stringify(fresh.run) === JSON.stringify(state.run)) return;
+    state.take(fresh);
+    const [x, y] = [scrollX, scrollY];
+    build();
+    scrollTo(x, y);
+  });
 }
 
 function runState(payload) {
@@ -25,25 +29,6 @@ function runState(payload) {
   };
   state.take(payload);
   return state;
-}
-
-// Ask the page's own server for fresh data while the run goes on.
-function follow(state, build) {
-  setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      const answer = await fetch(document.body.dataset.live, { cache: "no-cache" });
-      if (!answer.ok) return;
-      const fresh = await answer.json();
-      if (JSON.stringify(fresh.run) === JSON.stringify(state.run)) return;
-      state.take(fresh);
-      const [x, y] = [scrollX, scrollY];
-      build();
-      scrollTo(x, y);
-    } catch {
-      // the server is away; the page keeps what it has and asks again
-    }
-  }, POLL);
 }
 
 function runSummary(state) {

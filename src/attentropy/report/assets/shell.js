@@ -45,6 +45,23 @@ function buildShell(name, pages) {
   show(pages.some((page) => page.id === asked) ? asked : pages[0].id);
 }
 
+const POLL = 2000; // milliseconds between questions to the server of a served page
+
+// Ask the page's own server for fresh data, if it has one.
+function poll(take) {
+  const address = document.body.dataset.live;
+  if (!address) return;
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(address, { cache: "no-store" });
+      if (answer.ok) take(await answer.json());
+    } catch {
+      // the server is away; the page keeps what it has and asks again
+    }
+  }, POLL);
+}
+
 function moveTab(event, pages, show) {
   const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!move) return;
