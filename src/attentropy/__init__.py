@@ -30,7 +30,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "report")
 
-__all__ = [*_HOME_OF, "__version__"]
+__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ to the end of the keys. Without softcap the first term is scale_i * x_ij. A key 
 lo_i <= j < hi_i and `mask`, `predicate` and a bias above -inf all allow it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -36,8 +36,10 @@ class Call:
         additive: [1 or H, D], the vector of the additive score; None means dot product.
         weights: how logits become weights.
         dropout: share of weights dropped after the statistics.
-        seed: fixes dropout and noise, so that the backward pass sees the same.
+        seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
+            the same from it.
         visible: int64, broadcastable to [B,H,Q], the number of visible keys.
+        shape: "full", "causal" or "other": what lo, hi, mask and predicate amount to.
     """
 
     q: Tensor
@@ -57,7 +59,8 @@ class Call:
     sink: Tensor | None = None
     additive: Tensor | None = None
     dropout: float = 0.0
-    seed: int = 0
+    seed: Tensor | None = None
+    shape: str = "other"
 
 
 class Rows(NamedTuple):
@@ -65,12 +68,18 @@ class Rows(NamedTuple):
 
     `out` has the dtype of v; statistics are float32, or float64 for float64 inputs. `mass` is
     the sum of |weights| and is None for probabilities, whose entropy and lse are not None.
+    Kernels that never form logits leave max_logit and argmax None.
     """
 
     out: Tensor
     entropy: Tensor | None
     lse: Tensor | None
-    max_logit: Tensor
-    argmax: Tensor
+    max_logit: Tensor | None
+    argmax: Tensor | None
     collision: Tensor
     mass: Tensor | None = None
+
+
+def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:
+    """The same call on other tensors, by the name of the field."""
+    return replace(call, **tensors)  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""attend(): validate, choose a kernel, run it. The only way to compute attention here.
+
+>>> import torch, attentropy as at
+>>> q, k, v = (torch.ones(1, 1, 4, 8) for _ in range(3))
+>>> out, stats = at.attend(q, k, v, mask=at.causal)
+>>> stats.perplexity
+tensor([[[1.0000, 2.0000, 3.0000, 4.0000]]])
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attentropy.errors import ArgumentError, UnsupportedError
+from attentropy.kernels.call import Call, Rows
+from attentropy.masks import Mask
+from attentropy.resolve import SMALL_MASK, Options, resolve
+from attentropy.scales import ScaleRule
+from attentropy.scores import ALiBi, Relative, Score
+from attentropy.states import with_sink
+from attentropy.types import Attended, Stats
+from attentropy.weights import Kernelised, Weights
+
+# in the order in which "auto" asks them
+KERNELS = {
+    "linear": "attentropy.kernels.linear",
+    "streaming": "attentropy.kernels.streaming",
+    "reference": "attentropy.kernels.reference",
+}
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Mask | Tensor | Callable[..., Tensor] | None = None,
+    score: Score | None = None,
+    scale: ScaleRule | float | Tensor | None = None,
+    weights: Weights | None = None,
+    bias: Tensor | Relative | ALiBi | None = None,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+    dropout: float = 0.0,
+    kernel: str = "auto",
+) -> Attended:
+    """sum_j w_ij v_j with w = weights(softcap(scale * score(q, k)) + bias), masked; and statistics.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D]; Hk divides H.
+        v: values [B,Hk,K,Dv].
+        mask: a Mask, a function (b, h, q, k) -> bool, or a tensor that broadcasts to
+            [B,H,Q,K] (bool: True may attend; float: added, and -inf hides the key).
+        score: Dot(), Cosine() or Additive(...). Dot() if not given.
+        scale: a rule, a number, or a tensor [H] or broadcastable to [B,H,Q]; the score's own
+            default if not given.
+        weights: Softmax() if not given; see attentropy.weights.
+        bias: a tensor that broadcasts to [B,H,Q,K], Relative(table) or ALiBi().
+        softcap: c in c * tanh(s / c), applied before the bias.
+        sink: [H], the logit of one more outcome, which has no value.
+        dropout: the share of weights dropped, after the statistics are taken.
+        kernel: "auto" takes the fastest that serves the call; a kernel asked for by name is
+            never replaced by another.
+
+    Returns:
+        Attended(out [B,H,Q,Dv], stats), with gradients through out and statistics.
+    """
+    options = Options(
+        mask=mask,
+        score=score,
+        scale=scale,
+        weights=weights,
+        bias=bias,
+        softcap=softcap,
+        sink=sink,
+        dropout=dropout,
+    )
+    call, chosen = _choose(resolve(q, k, v, options), kernel)
+    rows = _blind(call) if not call.k.shape[2] or not call.q.numel() else chosen.attend(call)
+    return _attended(call, rows)
+
+
+def explain(
+    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Any
+) -> "Explanation":
+    """Which kernel attend() would take with these arguments, and why not the others.
+
+    >>> q = torch.ones(1, 1, 4, 8)
+    >>> explain(q, q, q, dropout=0.5).kernel
+    'streaming'
+    """
+    call = resolve(q, k, v, _options(options))
+    lacking = {name: _lacks(name, call) for name in KERNELS}
+    chosen = _name_of(call, kernel)
+    return Explanation(chosen, lacking)
+
+
+def key_mass(q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Any) -> Tensor:
+    """sum_i w_ij, the attention that each key receives, [B,H,K], in O(n) memory.
+
+    Options are those of attend(). It is the gradient of sum_i out_i with respect to values of
+    width one, so every kernel gives it.
+
+    >>> q = torch.ones(1, 1, 2, 8)
+    >>> key_mass(q, q, mask=lambda b, h, q, k: k <= q)
+    tensor([[[1.5000, 0.5000]]])
+    """
+    if isinstance(q, Tensor) and isinstance(k, Tensor) and q.dim() == k.dim() == 4 and k.shape[1]:
+        group = max(1, q.shape[1] // k.shape[1])
+        k = k.detach().repeat_interleave(group, 1)
+    with torch.enable_grad(), torch.autocast(q.device.type, enabled=False):
+        one = k.new_ones(*k.shape[:3], 1).requires_grad_()
+        out, _ = attend(q.detach(), k, one, kernel=kernel, **options)
+        (mass,) = torch.autograd.grad(out.sum(), one)
+    return mass[..., 0].float() if mass.dtype != torch.float64 else mass[..., 0]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The kernel that serves a call, and for every kernel what it lacks (None: nothing)."""
+
+    kernel: str
+    lacking: dict[str, str | None]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel} serves this call."]
+        for name, reason in self.lacking.items():
+            if name != self.kernel:
+                lines.append(
+                    f"  {name}: {'could serve it too' if reason is None else 'lacks ' + reason}"
+                )
+        return "\n".join(lines)
+
+
+def _options(options: dict[str, Any]) -> Options:
+    known = Options.__dataclass_fields__
+    for name in options:
+        if name not in known:
+            raise ArgumentError("option", f"one of {sorted(known)}", repr(name))
+    return Options(**options)
+
+
+def _lacks(name: str, call: Call) -> str | None:
+    reason: str | None = _module(name).lacks(call)
+    return reason
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(KERNELS[name])
+
+
+def _name_of(call: Call, kernel: str) -> str:
+    if kernel != "auto":
+        if kernel not in KERNELS:
+            raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))
+        return kernel
+    return next(name for name in KERNELS if _lacks(name, call) is None)
+
+
+def _choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
+    """The kernel to run, and the call as it takes it."""
+    name = _name_of(call, kernel)
+    _refuse_transforms(name)
+    if name not in ("streaming", "reference") or kernel == "auto":
+        call = _materialised(call)
+        name = _name_of(call, kernel)
+    reason = _lacks(name, call)
+    if reason is not None:
+        able = [other for other in KERNELS if _lacks(other, call) is None]
+        raise UnsupportedError(
+            f"kernel={name!r} does not support {reason}; kernels that serve this call: {able}"
+        )
+    return call, _module(name)
+
+
+def _materialised(call: Call) -> Call:
+    """A small predicate becomes a table, which more kernels take."""
+    size = call.q.shape[2] * call.k.shape[2]
+    if call.predicate is None or size * call.q.shape[0] * call.q.shape[1] > SMALL_MASK:
+        return call
+    from attentropy.kernels.reference import extent
+
+    table = call.predicate.dense(extent(call))
+    return replace(call, mask=table, predicate=None, lo=None, hi=None)
+
+
+def _refuse_transforms(name: str) -> None:
+    if name != "reference" and torch._C._are_functorch_transforms_active():
+        raise UnsupportedError(
+            f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "
+            "add a batch dimension instead of vmap, or use kernel='reference'"
+        )
+
+
+def _blind(call: Call) -> Rows:
+    """Rows without keys: zeros that are connected to the inputs, so that gradients are zero."""
+    batch, heads, queries, _ = call.q.shape
+    rows = (batch, heads, queries)
+    wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+    nothing = sum(x[..., :0].sum() for x in (call.q, call.k, call.v))
+    zero = torch.zeros(rows, dtype=wide, device=call.q.device) + nothing
+    out = call.v.new_zeros(*rows, call.v.shape[-1]) + nothing
+    none = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
+    floor = torch.full_like(zero, -torch.inf)
+    if call.weights.probabilities:
+        return Rows(out, zero, zero - torch.inf, floor, none, zero)
+    return Rows(out, None, None, floor, none, zero, zero)
+
+
+def _attended(call: Call, rows: Rows) -> Attended:
+    stats = Stats(
+        entropy=rows.entropy,
+        lse=rows.lse,
+        max_logit=rows.max_logit,
+        argmax=rows.argmax,
+        collision=rows.collision,
+        visible=call.visible.expand(call.q.shape[:3]),
+        mass=None if isinstance(call.weights, Kernelised) else rows.mass,
+    )
+    attended = Attended(rows.out, stats)
+    return attended if call.sink is None else with_sink(attended, call.sink.view(1, -1, 1))

@@ -1,0 +1,1 @@
+"""The implementations of attention; none imports another. reference is the specification."""

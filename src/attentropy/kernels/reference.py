@@ -1,0 +1,169 @@
+"""The definition: dense, float64, plain autograd. Never optimise it.
+
+Every other kernel is tested against this one. It serves every call.
+"""
+
+import torch
+from torch import Tensor
+
+from attentropy.kernels import noise
+from attentropy.kernels.call import Call, Rows
+from attentropy.masks import Extent
+from attentropy.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
+
+
+def lacks(call: Call) -> str | None:
+    """Nothing."""
+    return None
+
+
+def attend(call: Call) -> Rows:
+    """Output and statistics of every row, by materialising everything in float64."""
+    hidden = ~visible(call)
+    s = logits(call)
+    if call.weights.probabilities:
+        rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
+    else:
+        rows = _other(call, s, hidden)
+    wide = torch.float64 if call.v.dtype == torch.float64 else torch.float32
+    stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
+    return Rows(rows[0].to(call.v.dtype), *stats)  # type: ignore[arg-type]
+
+
+def extent(call: Call) -> Extent:
+    """B, H, Q, K and the device of a call."""
+    batch, heads, queries, _ = call.q.shape
+    return Extent(batch, heads, queries, call.k.shape[2], call.q.device)
+
+
+def visible(call: Call) -> Tensor:
+    """Which key each query may see, bool [B,H,Q,K]."""
+    where = extent(call).where()
+    seen = torch.ones(extent(call)[:4], dtype=torch.bool, device=call.q.device)
+    if call.lo is not None:
+        seen = seen & (where.k >= call.lo[..., None])
+    if call.hi is not None:
+        seen = seen & (where.k < call.hi[..., None])
+    if call.mask is not None:
+        seen = seen & call.mask
+    if call.predicate is not None:
+        seen = seen & call.predicate.predicate(where)
+    if call.bias is not None:
+        seen = seen & ~call.bias.isneginf()
+    return seen
+
+
+def logits(call: Call) -> Tensor:
+    """S [B,H,Q,K] in float64, before any key is hidden."""
+    s = call.scale.double()[..., None] * _product(call)
+    if call.softcap is not None:
+        s = call.softcap * (s / call.softcap).tanh()
+    where = extent(call).where()
+    distance = where.k - where.position
+    if call.bias is not None:
+        s = s + call.bias.double()
+    if call.relative is not None:
+        reach = call.relative.shape[-1] // 2
+        column = distance.clamp(-reach, reach)[0, 0] + reach
+        s = s + call.relative.double()[:, column]
+    if call.slopes is not None:
+        s = s - call.slopes.double().view(-1, 1, 1) * distance.abs()
+    return s
+
+
+def _product(call: Call) -> Tensor:
+    q, k = call.q.double(), _per_query_head(call.k, call.q.shape[1]).double()
+    if call.additive is None:
+        return q @ k.mT
+    pairs = (q[:, :, :, None, :] + k[:, :, None, :, :]).tanh()
+    return (pairs * call.additive.double()[:, None, None, :]).sum(-1)
+
+
+def _per_query_head(x: Tensor, heads: int) -> Tensor:
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
+    if isinstance(call.weights, Gumbel):
+        drawn = noise.gumbel(_seed(call), extent(call).where(), dtype=torch.float64)
+        s = (s + drawn) / call.weights.tau
+    m, argmax = s.detach().max(-1)
+    unseen = hidden.all(-1)
+    log_p = s.masked_fill(unseen[..., None], 0.0).log_softmax(-1)
+    log_p = log_p.masked_fill(unseen[..., None], -torch.inf)
+    p = log_p.exp().masked_fill(hidden, 0.0)
+    # not torch.special.entr: its gradient is NaN at p = 0
+    entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
+    lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
+    collision = p.square().sum(-1)
+    argmax = argmax.masked_fill(unseen, -1)
+    p, hard = _hardened(call, p, argmax)
+    if hard:
+        entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
+    return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision)
+
+
+def _seed(call: Call) -> int:
+    return 0 if call.seed is None else int(call.seed)
+
+
+def _hardened(call: Call, p: Tensor, argmax: Tensor) -> tuple[Tensor, bool]:
+    """One-hot weights for Hard and for hard Gumbel, which pass the gradient of the soft ones."""
+    if isinstance(call.weights, Hard):
+        through = call.weights.straight_through
+    elif isinstance(call.weights, Gumbel) and call.weights.hard:
+        through = True
+    else:
+        return p, False
+    one_hot = (torch.arange(p.shape[-1], device=p.device) == argmax[..., None]).to(p.dtype)
+    return one_hot + (p - p.detach() if through else 0.0), True
+
+
+def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
+    weights = call.weights
+    m, argmax = s.detach().masked_fill(hidden, -torch.inf).max(-1)
+    if isinstance(weights, Decay):
+        w = extent(call).where()
+        rate = weights.of_heads(call.q.shape[1], like=s).view(-1, 1, 1)
+        s = rate ** (w.position - w.k).clamp(min=0)
+    f = s.relu().square() if _squares(weights) else s
+    f = f.masked_fill(hidden, 0.0)
+    a = f * _norm(call, f)[..., None]
+    unseen = hidden.all(-1)
+    argmax = argmax.masked_fill(unseen, -1)
+    collision, mass = a.square().sum(-1), a.abs().sum(-1)
+    return Rows(_mix(call, a, hidden), None, None, m, argmax, collision, mass)
+
+
+def _squares(weights: object) -> bool:
+    inner = weights.of if isinstance(weights, L1 | L2) else weights
+    return isinstance(inner, ReluSquared)
+
+
+def _norm(call: Call, f: Tensor) -> Tensor:
+    """What each row of unnormalised weights is multiplied by; 0 for rows of zeros."""
+    match call.weights:
+        case L1() | Kernelised():
+            size = f.abs().sum(-1)
+        case L2():
+            square = f.square().sum(-1)
+            size = square.masked_fill(square == 0, 1.0).sqrt().masked_fill(square == 0, 0.0)
+        case ReluSquared():
+            size = call.visible.double().expand(f.shape[:-1])
+        case Linear() | Decay():
+            size = torch.ones_like(f[..., 0])
+        case _:
+            raise TypeError(f"no rule for {call.weights}")
+    return (1 / size.masked_fill(size == 0, 1.0)).masked_fill(size == 0, 0.0)
+
+
+def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
+    """sum_j weights_ij v_j over the visible keys; a hidden NaN stays hidden."""
+    if call.dropout:
+        where = extent(call).where()
+        weights = weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
+    v = _per_query_head(call.v, call.q.shape[1]).double()
+    if v.isfinite().all():
+        return weights @ v
+    seen = v[:, :, None].masked_fill(hidden[..., None], 0.0)
+    return (weights[..., None] * seen).sum(-2)

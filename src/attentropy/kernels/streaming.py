@@ -1,0 +1,229 @@
+"""reference.attend over tiles of keys: any device, any dtype, no n x n tensor, ever.
+
+Forward: each tile gives a row state, and states merge. Backward: tiles are recomputed from the
+saved maximum m and log l; with delta = dout . out the gradient of a logit is
+
+    ds = p (dout . v - delta + dlse - dH (log p + H) + 2 dC (p - C)).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.kernels import elementwise
+from attentropy.kernels.autograd import once
+from attentropy.kernels.call import Call, Rows, replace_tensors
+from attentropy.kernels.hard import harden, is_hard
+from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, logits, mix
+from attentropy.states import RowState, blind, merge, pivot, read
+
+INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+_CHUNK = 64
+
+
+def lacks(call: Call) -> str | None:
+    """Nothing: it serves every call."""
+    return None
+
+
+def attend(call: Call) -> Rows:
+    """Output and statistics of every row; differentiable once."""
+    if not call.weights.probabilities:
+        return elementwise.attend(call)
+    if is_hard(call.weights):
+        soft = _soft(replace_tensors(call, {"v": call.v.detach()}))
+        return harden(call, soft)
+    return _soft(call)
+
+
+def _soft(call: Call) -> Rows:
+    out, entropy, lse, m, argmax, collision, _ = _Streaming.apply(
+        call, *(getattr(call, name) for name in INPUTS)
+    )
+    return Rows(out, entropy, lse, m, argmax, collision)
+
+
+class _Streaming(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        results = forward(call)
+        out, entropy, _, m, argmax, collision, log_l = results
+        ctx.call = call
+        ctx.save_for_backward(*inputs, out, entropy, m, collision, log_l)
+        ctx.mark_non_differentiable(m, argmax, log_l)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        saved = ctx.saved_tensors
+        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
+        needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
+        d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
+        flowing = (d_out, d_entropy, d_lse, d_collision)
+        found = backward(call, saved[len(INPUTS) :], flowing, needs)
+        return None, *once("streaming", *found)
+
+
+def forward(call: Call) -> tuple[Tensor, ...]:
+    """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
+    tiler = Tiler(call)
+    rows = call.q.shape[:3]
+    out = call.v.new_zeros(*rows, call.v.shape[-1])
+    entropy, lse, m, collision, log_l = (tiler.q.new_zeros(rows) for _ in range(5))
+    argmax = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
+    for block in tiler.blocks():
+        state = _state(tiler, block)
+        got, stats = read(state)
+        tiler.put(block, out, got)
+        results = (stats.entropy, stats.lse, stats.max_logit, stats.collision, stats.argmax)
+        for target, value in zip((entropy, lse, m, collision, argmax), results, strict=True):
+            assert value is not None
+            tiler.put(block, target, value)
+        tiler.put(block, log_l, state.l.masked_fill(state.visible == 0, 1.0).log())
+    return out, entropy, lse, m, argmax, collision, log_l
+
+
+def _state(tiler: Tiler, block: Block) -> RowState:
+    """The merged state of a block of rows, [N, R]."""
+    visible = tiler.rows(block, tiler.call.visible.expand(tiler.q.shape[:3]))[..., 0]
+    total: RowState | None = None
+    for keys in tiler.key_ranges(block):
+        state = _tile_state(tiler, block, keys)
+        total = state if total is None else merge(total, state)
+    if total is None:
+        shape = (visible.shape[0], visible.shape[1])
+        total = blind(shape, tiler.v.shape[-1], like=tiler.q)
+    # a row that sees keys whose logits are all -inf has no distribution
+    lost = total.m.isneginf() & (visible > 0)
+    if lost.any():
+        total = _poisoned(total, lost)
+    return total._replace(visible=visible)
+
+
+def _poisoned(state: RowState, lost: Tensor) -> RowState:
+    m, t, c = (x.masked_fill(lost, torch.nan) for x in (state.m, state.t, state.c))
+    return state._replace(m=m, t=t, c=c, o=state.o.masked_fill(lost[..., None], torch.nan))
+
+
+def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
+    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / max p."""
+    s = logits(tiler, block, keys)
+    m, argmax = _max(s)
+    shift = pivot(m)
+    z = s.sub_(shift[..., None])
+    p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
+    l = p.amax(-1).reciprocal_()
+    factors = dropped(tiler, block, keys)
+    o = mix(p if factors is None else p * factors, tiler, block, keys)
+    if tiler.hides:
+        z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
+    c = torch.linalg.vector_norm(p, dim=-1).square_()
+    t = z.mul_(p).sum(-1)
+    state = RowState(m, l, l * t, l.square() * c, l[..., None] * o, argmax, argmax + keys.start)
+    return _without_blind(state) if tiler.hides else state
+
+
+def _without_blind(state: RowState) -> RowState:
+    """Rows that see nothing of a tile are the identity, not 0/0."""
+    unseen = state.m.isneginf()
+    l, t, c = (x.masked_fill(unseen, 0.0) for x in (state.l, state.t, state.c))
+    o = state.o.masked_fill(unseen[..., None], 0.0)
+    return state._replace(l=l, t=t, c=c, o=o, argmax=state.argmax.masked_fill(unseen, -1))
+
+
+def _max(s: Tensor) -> tuple[Tensor, Tensor]:
+    """Maximum and its lowest index; amax is vectorised in torch, max with indices is not."""
+    whole = s.shape[-1] // _CHUNK * _CHUNK
+    if whole < 4 * _CHUNK:
+        m, at = s.max(-1)
+        return m, at
+    tops = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
+    m, chunk = tops.max(-1)
+    spot = chunk[..., None] * _CHUNK + torch.arange(_CHUNK, device=s.device)
+    at = spot[..., 0] + s.gather(-1, spot).argmax(-1)
+    if whole == s.shape[-1]:
+        return m, at
+    rest, tail = s[..., whole:].max(-1)
+    later = (rest > m) | rest.isnan()
+    return torch.maximum(m, rest), torch.where(later & ~m.isnan(), tail + whole, at)
+
+
+def backward(
+    call: Call,
+    results: tuple[Tensor, ...],
+    grads: tuple[Tensor | None, ...],
+    needs: dict[str, bool],
+) -> tuple[Tensor | None, ...]:
+    """Gradients of INPUTS from those of out, entropy, lse and collision."""
+    tiler = Tiler(call)
+    total = Gradients(tiler, needs)
+    flow = _Flow.of(tiler, results, grads)
+    for block in tiler.blocks():
+        for keys in tiler.key_ranges(block):
+            _backward_tile(tiler, block, keys, flow=flow, total=total)
+    shapes = {name: getattr(call, name) for name in INPUTS}
+    return tuple(
+        total.of[name].sum_to_size(x.shape).to(x.dtype) if name in total.of else None
+        for name, x in shapes.items()
+    )
+
+
+class _Flow(NamedTuple):
+    """What the gradient of a row's logits needs, each [B,H,Q] but the first.
+
+    ds = p (d_out . v + constant - d_entropy log p + 2 d_collision p)
+    """
+
+    d_out: Tensor | None
+    m: Tensor
+    log_l: Tensor
+    constant: Tensor
+    d_entropy: Tensor | None
+    d_collision: Tensor | None
+
+    @classmethod
+    def of(
+        cls, tiler: Tiler, results: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+    ) -> "_Flow":
+        out, entropy, m, collision, log_l = results
+        d_out, d_entropy, d_lse, d_collision = (
+            None if g is None else g.to(tiler.dtype) for g in grads
+        )
+        constant = torch.zeros_like(m)
+        if d_out is not None:
+            constant -= (d_out * out.to(tiler.dtype)).sum(-1)
+        if d_entropy is not None:
+            constant -= d_entropy * entropy
+        if d_lse is not None:
+            constant += d_lse
+        if d_collision is not None:
+            constant -= 2 * d_collision * collision
+        return cls(d_out, pivot(m), log_l, constant, d_entropy, d_collision)
+
+
+def _backward_tile(
+    tiler: Tiler, block: Block, keys: slice, *, flow: _Flow, total: Gradients
+) -> None:
+    s = logits(tiler, block, keys)
+    log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))
+    p = torch.exp(log_p, out=tiler.buffer("weights", tuple(s.shape)))
+    inner = tiler.buffer("inner", tuple(s.shape)).copy_(
+        tiler.rows(block, flow.constant).expand(s.shape)
+    )
+    if flow.d_out is not None:
+        factors = dropped(tiler, block, keys)
+        d_out = tiler.wide_rows(block, flow.d_out)
+        d_p = torch.bmm(d_out, tiler.keyed(block, keys, tiler.v).mT)
+        inner.add_(d_p if factors is None else d_p.mul_(factors))
+        if "v" in total.of:
+            used = p if factors is None else p * factors
+            tiler.add_keyed(block, keys, total.of["v"], torch.bmm(used.mT, d_out))
+    if flow.d_entropy is not None:
+        if tiler.hides:
+            log_p.clamp_(min=-1e4)
+        inner.addcmul_(log_p, tiler.rows(block, flow.d_entropy), value=-1.0)
+    if flow.d_collision is not None:
+        inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)
+    total.add(block, keys, inner.mul_(p))

@@ -1,0 +1,357 @@
+"""Cutting an attention call into tiles, and the logits of one tile with their gradients.
+
+Work is laid out as [N, R, T]: N pairs of batch entry and key head, R = group x rows query rows
+that share these keys, T keys. A tile fits a buffer of about a megabyte, so that it stays in the
+cache while several elementwise passes go over it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attentropy.kernels import noise
+from attentropy.kernels.call import Call
+from attentropy.masks import Where
+from attentropy.weights import Gumbel
+
+TILE_ELEMENTS = 1 << 18
+MAX_KEYS = 8192
+MIN_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of work: batch entries, key heads (with all their query heads), queries."""
+
+    batch: slice
+    heads: slice
+    queries: slice
+
+    @property
+    def count(self) -> tuple[int, int, int]:
+        """Sizes of the three."""
+        b, h, q = (s.stop - s.start for s in (self.batch, self.heads, self.queries))
+        return b, h, q
+
+
+class Tiler:
+    """The call in the working layout and precision, cut into blocks and key ranges."""
+
+    def __init__(self, call: Call) -> None:
+        wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+        self.call, self.dtype = call, wide
+        self.batch, self.query_heads, self.queries, self.width = call.q.shape
+        self.heads, self.keys = call.k.shape[1:3]
+        self.group = self.query_heads // self.heads
+        self.q, self.k, self.v = (x.detach().to(wide) for x in (call.q, call.k, call.v))
+        self.k, self.v = self.k.contiguous(), self.v.contiguous()
+        self.scale = call.scale.detach().to(wide).expand(call.q.shape[:3])
+        self.lo, self.hi = (_on_cpu(x, call) for x in (call.lo, call.hi))
+        self.hides = any(x is not None for x in (call.lo, call.hi, call.mask, call.predicate))
+        self.hides = self.hides or call.bias is not None
+        # 0 * NaN must not leak out of hidden keys: such values are mixed in with care
+        self.clean = not self.hides or bool(self.v.isfinite().all())
+        self.seed = 0 if call.seed is None else int(call.seed)
+        self._buffers: dict[str, Tensor] = {}
+
+    def blocks(self) -> Iterator[Block]:
+        """Blocks of rows that share a buffer."""
+        per_row = self.group * min(self.keys, MAX_KEYS)
+        rows = max(MIN_ROWS, min(self.queries, TILE_ELEMENTS // per_row))
+        heads = max(1, TILE_ELEMENTS // (per_row * min(rows, self.queries)))
+        entries = max(1, heads // self.heads)
+        heads = min(heads, self.heads)
+        for b in range(0, self.batch, entries):
+            for h in range(0, self.heads, heads):
+                for q in range(0, self.queries, rows):
+                    yield Block(
+                        slice(b, min(b + entries, self.batch)),
+                        slice(h, min(h + heads, self.heads)),
+                        slice(q, min(q + rows, self.queries)),
+                    )
+
+    def key_ranges(self, block: Block) -> Iterator[slice]:
+        """Ranges of keys that some row of the block may see, at most MAX_KEYS each."""
+        first = 0 if self.lo is None else max(0, int(self.part(block, self.lo).min()))
+        last = self.keys
+        if self.hi is not None:
+            last = min(last, int(self.part(block, self.hi).max()))
+        for start in range(first, last, MAX_KEYS):
+            yield slice(start, min(start + MAX_KEYS, last))
+
+    def buffer(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Scratch memory of a shape, reused between tiles."""
+        size = 1
+        for n in shape:
+            size *= n
+        held = self._buffers.get(name)
+        if held is None or held.numel() < size:
+            held = self._buffers[name] = torch.empty(size, dtype=self.dtype, device=self.q.device)
+        return held[:size].view(shape)
+
+    def rows(self, block: Block, x_BHQ: Tensor) -> Tensor:
+        """Part of a [B,H,Q] tensor in the working layout [N, R, 1]."""
+        b, h, r = block.count
+        return self.part(block, x_BHQ).reshape(b * h, self.group * r, 1)
+
+    def wide_rows(self, block: Block, x_BHQD: Tensor) -> Tensor:
+        """Part of a [B,H,Q,D] tensor in the working layout [N, R, D]."""
+        b, h, r = block.count
+        part = self.part(block, x_BHQD)
+        return part.reshape(b * h, self.group * r, x_BHQD.shape[-1])
+
+    def put(self, block: Block, target_BHQ: Tensor, value_NR: Tensor) -> None:
+        """Write rows of the working layout back into a [B,H,Q] or [B,H,Q,D] tensor."""
+        part = self.part(block, target_BHQ)
+        part.copy_(value_NR.reshape(part.shape))
+
+    def keyed(self, block: Block, keys: slice, x_BHKD: Tensor) -> Tensor:
+        """Part of a [B,Hk,K,D] tensor as [N, T, D]; a view, for contiguous x."""
+        part = x_BHKD[block.batch, block.heads, keys]
+        return part.reshape(-1, part.shape[2], part.shape[3])
+
+    def add_keyed(self, block: Block, keys: slice, target_BHKD: Tensor, value_NTD: Tensor) -> None:
+        """Add to part of a [B,Hk,K,D] tensor."""
+        part = target_BHKD[block.batch, block.heads, keys]
+        part.add_(value_NTD.reshape(part.shape))
+
+    def heads_of(self, block: Block) -> slice:
+        """The query heads of a block."""
+        return slice(block.heads.start * self.group, block.heads.stop * self.group)
+
+    def where(self, block: Block, keys: slice) -> Where:
+        """Indices of a tile, broadcasting to [b, h * group, r, T]."""
+        spans = (block.batch, self.heads_of(block), block.queries, keys)
+        b, h, q, k = (
+            torch.arange(s.start, s.stop, device=self.q.device).view(
+                [-1 if i == j else 1 for j in range(4)]
+            )
+            for i, s in enumerate(spans)
+        )
+        return Where(b, h, q, k, self.keys - self.queries)
+
+    def four(self, block: Block, x_NRT: Tensor) -> Tensor:
+        """A tile as [b, h * group, r, T], a view."""
+        b, h, r = block.count
+        return x_NRT.view(b, h * self.group, r, -1)
+
+    def part(self, block: Block, x: Tensor) -> Tensor:
+        """The rows of a block out of a [B,H,Q,...] tensor, a view."""
+        return x[block.batch, self.heads_of(block), block.queries]
+
+
+def _on_cpu(bound: Tensor | None, call: Call) -> Tensor | None:
+    return None if bound is None else bound.cpu().expand(call.q.shape[:3])
+
+
+def table_part(table: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """The part of a tensor that broadcasts to [B,H,Q,K] which a tile needs."""
+    spans = (block.batch, tiler.heads_of(block), block.queries, keys)
+    return table[
+        tuple(s if n > 1 else slice(0, 1) for s, n in zip(spans, table.shape, strict=True))
+    ]
+
+
+def logits(tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """Final logits [N, R, T] of a tile, in a buffer; -inf where a key is hidden."""
+    s = product(tiler, block, keys)
+    call = tiler.call
+    if call.softcap is not None:
+        s.div_(call.softcap).tanh_().mul_(call.softcap)
+    s4 = tiler.four(block, s)
+    _add_biases(s4, tiler, block, keys)
+    if isinstance(call.weights, Gumbel):
+        where = tiler.where(block, keys)
+        s4.add_(noise.gumbel(tiler.seed, where, dtype=s.dtype)).div_(call.weights.tau)
+    hide(s4, tiler, block, keys, value=-torch.inf)
+    return s
+
+
+def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """Scale * score of a tile."""
+    k = tiler.keyed(block, keys, tiler.k)
+    scale = tiler.rows(block, tiler.scale)
+    q = tiler.wide_rows(block, tiler.q)
+    s = tiler.buffer("logits", (len(k), q.shape[1], k.shape[1]))
+    if tiler.call.additive is None:
+        return torch.bmm(q * scale, k.mT, out=s)
+    vector = _vector_rows(tiler, block)
+    step = max(1, TILE_ELEMENTS // max(1, q.numel()))
+    for start in range(0, k.shape[1], step):
+        pairs = (q[:, :, None] + k[:, None, start : start + step]).tanh_()
+        torch.mul(
+            torch.einsum("nrth,nrh->nrt", pairs, vector), scale, out=s[..., start : start + step]
+        )
+    return s
+
+
+def _vector_rows(tiler: Tiler, block: Block) -> Tensor:
+    """The vector of the additive score for every row, [N, R, hidden]."""
+    vector = tiler.call.additive
+    assert vector is not None
+    whole = vector.detach().to(tiler.dtype)[None, :, None, :]
+    return tiler.wide_rows(block, whole.expand(tiler.q.shape))
+
+
+def _add_biases(s4: Tensor, tiler: Tiler, block: Block, keys: slice) -> None:
+    call = tiler.call
+    if call.bias is not None:
+        s4.add_(table_part(call.bias.detach(), tiler, block, keys))
+    if call.relative is not None:
+        table = call.relative.detach()
+        rows = table[tiler.heads_of(block)] if len(table) > 1 else table
+        s4.add_(rows[:, columns(tiler, block, keys)])
+    if call.slopes is not None:
+        where = tiler.where(block, keys)
+        slopes = call.slopes.detach().to(s4.dtype)[tiler.heads_of(block)].view(-1, 1, 1)
+        s4.sub_(slopes * (where.k - where.position).abs())
+
+
+def columns(tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """Columns of the relative table for a tile, [r, T]."""
+    assert tiler.call.relative is not None
+    reach = tiler.call.relative.shape[-1] // 2
+    where = tiler.where(block, keys)
+    return (where.k - where.position).clamp(-reach, reach)[0, 0] + reach
+
+
+def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -> None:
+    """Write `value` where a key is hidden; intervals only touch the columns that need it."""
+    call = tiler.call
+    k = torch.arange(keys.start, keys.stop, device=s4.device)
+    if tiler.lo is not None:
+        lo = tiler.part(block, tiler.lo)
+        end = min(int(lo.max()), keys.stop) - keys.start
+        if end > 0:
+            s4[..., :end].masked_fill_(k[:end] < lo[..., None].to(k.device), value)
+    if tiler.hi is not None:
+        hi = tiler.part(block, tiler.hi)
+        start = max(int(hi.min()), keys.start) - keys.start
+        if start < len(k):
+            s4[..., start:].masked_fill_(k[start:] >= hi[..., None].to(k.device), value)
+    if call.mask is not None:
+        s4.masked_fill_(~table_part(call.mask, tiler, block, keys), value)
+    if call.predicate is not None:
+        s4.masked_fill_(~call.predicate.predicate(tiler.where(block, keys)), value)
+    if call.bias is not None:
+        s4.masked_fill_(table_part(call.bias, tiler, block, keys).isneginf(), value)
+
+
+def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
+    v = tiler.keyed(block, keys, tiler.v)
+    if tiler.clean:
+        return torch.bmm(weights, v)
+    out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
+    seen = torch.ones_like(weights)
+    hide(tiler.four(block, seen), tiler, block, keys, value=0.0)
+    for j in (~v.isfinite()).any(2).any(0).nonzero().flatten().tolist():
+        bad = v[:, j : j + 1].where(~v[:, j : j + 1].isfinite(), 0.0)
+        out += (weights[..., j : j + 1] * bad).where(seen[..., j : j + 1] > 0, 0.0)
+    return out
+
+
+def dropped(tiler: Tiler, block: Block, keys: slice) -> Tensor | None:
+    """Dropout factors of a tile, [N, R, T], or None."""
+    call = tiler.call
+    if not call.dropout:
+        return None
+    where = tiler.where(block, keys)
+    b, h, r = block.count
+    factors = noise.kept(tiler.seed, where, rate=call.dropout, dtype=tiler.dtype)
+    return factors.reshape(b * h, tiler.group * r, -1)
+
+
+class Gradients:
+    """Sums the gradients of everything the logits are made of, tile by tile."""
+
+    def __init__(self, tiler: Tiler, needs: dict[str, bool]) -> None:
+        call = tiler.call
+        self.tiler, self.needs = tiler, needs
+        zeros = {"q": tiler.q, "k": tiler.k, "v": tiler.v, "scale": tiler.scale}
+        tables = {"bias": call.bias, "relative": call.relative, "additive": call.additive}
+        zeros |= {name: table for name, table in tables.items() if table is not None}
+        self.of = {
+            name: torch.zeros(x.shape, dtype=tiler.dtype, device=x.device)
+            for name, x in zeros.items()
+            if needs[name]
+        }
+
+    def add(self, block: Block, keys: slice, ds: Tensor) -> None:
+        """Send the gradient of a tile's logits [N, R, T] on; `ds` is overwritten."""
+        tiler, call = self.tiler, self.tiler.call
+        if isinstance(call.weights, Gumbel):
+            ds.div_(call.weights.tau)
+        ds4 = tiler.four(block, ds)
+        if "bias" in self.of:
+            part = table_part(self.of["bias"], tiler, block, keys)
+            part.add_(ds4.sum_to_size(part.shape))
+        if "relative" in self.of:
+            self._add_relative(block, keys, ds4)
+        if any(name in self.of for name in ("q", "k", "scale", "additive")):
+            if call.softcap is not None:
+                capped = product(tiler, block, keys).div_(call.softcap).tanh_()
+                ds.mul_(1 - capped.square())
+            self._add_product(block, keys, ds)
+
+    def _add_relative(self, block: Block, keys: slice, ds4: Tensor) -> None:
+        total = self.of["relative"]
+        per_head = ds4.sum(0)
+        if len(total) == 1:
+            per_head = per_head.sum(0, keepdim=True)
+        rows = total[self.tiler.heads_of(block)] if len(total) > 1 else total
+        at = columns(self.tiler, block, keys).flatten()
+        rows.index_add_(1, at, per_head.flatten(1))
+
+    def _add_product(self, block: Block, keys: slice, dx: Tensor) -> None:
+        tiler = self.tiler
+        q = tiler.wide_rows(block, tiler.q)
+        scale = tiler.rows(block, tiler.scale)
+        if tiler.call.additive is not None:
+            self._add_additive(block, keys, dx, q, scale)
+            return
+        k = tiler.keyed(block, keys, tiler.k)
+        if "q" in self.of or "scale" in self.of:
+            g = torch.bmm(dx, k)
+            if "scale" in self.of:
+                self._add_rows("scale", block, (g * q).sum(-1))
+            if "q" in self.of:
+                self._add_rows("q", block, g * scale)
+        if "k" in self.of:
+            tiler.add_keyed(block, keys, self.of["k"], torch.bmm(dx.mT, q * scale))
+
+    def _add_additive(
+        self, block: Block, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
+    ) -> None:
+        tiler = self.tiler
+        k = tiler.keyed(block, keys, tiler.k)
+        vector = _vector_rows(tiler, block)
+        step = max(1, TILE_ELEMENTS // max(1, q.numel()))
+        for start in range(0, k.shape[1], step):
+            part = slice(keys.start + start, keys.start + min(start + step, k.shape[1]))
+            pairs = (q[:, :, None] + k[:, None, start : start + step]).tanh_()
+            raw = dx[..., start : start + step]
+            if "scale" in self.of:
+                x = torch.einsum("nrth,nrh->nrt", pairs, vector)
+                self._add_rows("scale", block, (raw * x).sum(-1))
+            raw = raw * scale
+            if "additive" in self.of:
+                self._add_vector(block, torch.einsum("nrth,nrt->nrh", pairs, raw))
+            slope = (1 - pairs.square_()).mul_(vector[:, :, None]).mul_(raw[..., None])
+            if "q" in self.of:
+                self._add_rows("q", block, slope.sum(2))
+            if "k" in self.of:
+                tiler.add_keyed(block, part, self.of["k"], slope.sum(1))
+
+    def _add_vector(self, block: Block, value_NRH: Tensor) -> None:
+        b, h, r = block.count
+        per_head = value_NRH.view(b, h * self.tiler.group, r, -1).sum((0, 2))
+        total = self.of["additive"]
+        rows = total[self.tiler.heads_of(block)] if len(total) > 1 else total
+        rows.add_(per_head.sum_to_size(rows.shape))
+
+    def _add_rows(self, name: str, block: Block, value: Tensor) -> None:
+        part = self.tiler.part(block, self.of[name])
+        part.add_(value.reshape(part.shape))

@@ -1,0 +1,325 @@
+"""From what a caller passes to what a kernel takes: checks, masks, scales, biases.
+
+Every message names the argument, the rule and the value.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.kernels.call import Call
+from attentropy.masks import Extent, Mask, as_mask, causal, check_broadcast
+from attentropy.masks import full as full_mask
+from attentropy.scales import ScaleRule
+from attentropy.scores import ALiBi, Dot, Prepared, Relative, Score
+from attentropy.weights import Decay, Gumbel, Kernelised, Softmax, Weights
+
+SMALL_MASK = 1 << 22
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of attend(), by its names."""
+
+    mask: Mask | Tensor | Callable[..., Tensor] | None = None
+    score: Score | None = None
+    scale: ScaleRule | float | Tensor | None = None
+    weights: Weights | None = None
+    bias: Tensor | Relative | ALiBi | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    dropout: float = 0.0
+
+
+def resolve(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Call:
+    """A checked call; raises before anything is computed."""
+    _check_tensors(q, k, v)
+    q, k, v = _autocast(q, k, v)
+    weights = _weights(options)
+    prepared = _prepare(q, k, options, weights)
+    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    seen = _Seen.of(options, weights, extent)
+    bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
+    visible = seen.count(extent, bias)
+    return Call(
+        q=prepared.q,
+        k=prepared.k,
+        v=v,
+        additive=prepared.vector,
+        scale=_scale(options, q, visible),
+        weights=weights,
+        visible=visible,
+        lo=seen.lo,
+        hi=seen.hi,
+        mask=seen.mask,
+        predicate=seen.predicate,
+        shape=seen.shape,
+        bias=bias,
+        relative=relative,
+        slopes=slopes,
+        softcap=_softcap(options.softcap),
+        sink=_sink(options.sink, q),
+        dropout=_dropout(options.dropout),
+        seed=_seed(options.dropout, weights),
+    )
+
+
+def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise ArgumentTypeError(name, "a tensor", type(x).__name__)
+        if x.dim() != 4:
+            letters = "[B,H,Q,D]" if name == "q" else "[B,Hk,K,D]"
+            raise ArgumentError(name, f"of shape {letters}", list(x.shape))
+        if x.dtype not in FLOATS:
+            rule = "of dtype float16, bfloat16, float32 or float64"
+            raise ArgumentTypeError(f"{name}.dtype", rule, x.dtype)
+        if x.dtype != q.dtype:
+            raise ArgumentTypeError(f"{name}.dtype", f"that of q, {q.dtype}", x.dtype)
+        if x.device != q.device:
+            raise ArgumentError(f"{name}.device", f"that of q, {q.device}", x.device)
+    _check_sizes(q, k, v)
+
+
+def _check_sizes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    rules = (
+        ("k", "batch size", k.shape[0], q.shape[0], "q"),
+        ("v", "batch size", v.shape[0], q.shape[0], "q"),
+        ("k", "width", k.shape[3], q.shape[3], "q"),
+        ("v", "number of heads", v.shape[1], k.shape[1], "k"),
+        ("v", "number of keys", v.shape[2], k.shape[2], "k"),
+    )
+    for name, what, got, want, other in rules:
+        if got != want:
+            raise ArgumentError(f"the {what} of {name}", f"{want}, as in {other}", got)
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        rule = f"a divisor of the number of query heads {q.shape[1]}"
+        raise ArgumentError("the number of heads of k", rule, k.shape[1])
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As scaled_dot_product_attention does, take the lower precision inside autocast."""
+    kind = q.device.type
+    if not torch.is_autocast_enabled(kind) or q.dtype == torch.float64:
+        return q, k, v
+    low = torch.get_autocast_dtype(kind)
+    return q.to(low), k.to(low), v.to(low)
+
+
+def _weights(options: Options) -> Weights:
+    weights = Softmax() if options.weights is None else options.weights
+    if not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
+    kind = type(weights).__name__
+    if not isinstance(weights, Softmax) and options.sink is not None:
+        raise UnsupportedError(f"sink is supported by Softmax weights only, not by {kind}")
+    if options.dropout and getattr(weights, "hard", kind == "Hard"):
+        raise UnsupportedError("dropout is not supported with one-hot weights")
+    if isinstance(weights, Kernelised | Decay):
+        given = [n for n in ("scale", "bias", "softcap") if getattr(options, n) is not None]
+        if isinstance(options.mask, Tensor) and options.mask.is_floating_point():
+            given.append("a float mask")
+        if given:
+            raise UnsupportedError(f"{kind} weights have no logits and take no {given[0]}")
+    return weights
+
+
+def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
+    score = Dot() if options.score is None else options.score
+    if not hasattr(score, "prepare"):
+        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+    if isinstance(weights, Kernelised):
+        if not isinstance(score, Dot):
+            raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
+        return Prepared(weights.phi(q), weights.phi(k))
+    return score.prepare(q, k)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A mask in the parts that kernels take."""
+
+    shape: str
+    lo: Tensor | None = None
+    hi: Tensor | None = None
+    mask: Tensor | None = None
+    predicate: Mask | None = None
+    added: Tensor | None = None
+
+    @classmethod
+    def of(cls, options: Options, weights: Weights, extent: Extent) -> "_Seen":
+        given = options.mask
+        if isinstance(given, Tensor) and given.dtype != torch.bool:
+            seen = cls._float(given, extent)
+        else:
+            mask = full_mask if given is None else as_mask(given)
+            if isinstance(weights, Decay):
+                mask = causal if mask is full_mask or mask is causal else mask & causal
+            seen = cls._mask(mask, extent)
+        return seen
+
+    @classmethod
+    def _float(cls, mask: Tensor, extent: Extent) -> "_Seen":
+        if not mask.is_floating_point():
+            raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
+        return cls("other", added=_four("mask", mask, extent))
+
+    @classmethod
+    def _mask(cls, mask: Mask, extent: Extent) -> "_Seen":
+        if mask.table is not None:
+            return cls("other", mask=_four("mask", mask.table, extent))
+        mask.fits(extent)
+        lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
+        if mask.is_interval:
+            name = "full" if lo is None and hi is None else "other"
+            return cls("causal" if mask is causal else name, lo, hi)
+        if torch.compiler.is_compiling():
+            return cls("other", mask=_four("mask", mask.predicate(extent.where()), extent))
+        return cls("other", lo, hi, predicate=mask)
+
+    def count(self, extent: Extent, bias: Tensor | None) -> Tensor:
+        """How many keys each row sees; int64, broadcastable to [B,H,Q]."""
+        if self.mask is None and self.predicate is None and bias is None:
+            lo = 0 if self.lo is None else self.lo.long()
+            hi = extent.keys if self.hi is None else self.hi.long()
+            span = torch.as_tensor(hi - lo, device=extent.device)
+            return span.clamp(min=0).expand(_rows(span, extent))
+        return _count_tables(self, extent, bias)
+
+
+def _rows(span: Tensor, extent: Extent) -> tuple[int, ...]:
+    return (1, 1, extent.queries) if span.dim() == 0 else (*span.shape[:2], extent.queries)
+
+
+def _count_tables(seen: _Seen, extent: Extent, bias: Tensor | None) -> Tensor:
+    """Counts visible keys in slices of queries, so that no n x n tensor arises from intervals."""
+    counts = []
+    where = extent.where()
+    for q in where.q.flatten().split(max(1, SMALL_MASK // max(1, extent.keys))):
+        part = where._replace(q=q.view(1, 1, -1, 1))
+        rows = slice(int(q[0]), int(q[0]) + len(q)) if len(q) else slice(0, 0)
+        ok = torch.ones((1, 1, len(q), extent.keys), dtype=torch.bool, device=extent.device)
+        if seen.lo is not None:
+            ok = ok & (where.k >= _some(seen.lo, rows)[..., None])
+        if seen.hi is not None:
+            ok = ok & (where.k < _some(seen.hi, rows)[..., None])
+        if seen.mask is not None:
+            ok = ok & _some(seen.mask, rows)
+        if seen.predicate is not None:
+            ok = ok & seen.predicate.predicate(part)
+        if bias is not None:
+            ok = ok & ~_some(bias, rows).isneginf()
+        counts.append(ok.sum(-1))
+    return torch.cat(counts, 2)
+
+
+def _some(x: Tensor, rows: slice) -> Tensor:
+    """The queries `rows` of a tensor whose third dimension is queries, or 1."""
+    return x[:, :, rows] if x.shape[2] > 1 else x
+
+
+def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:
+    if bound is None:
+        return None
+    return bound.clamp(0, extent.keys).to(torch.int32)
+
+
+def _four(name: str, x: Tensor, extent: Extent) -> Tensor:
+    """A table with four dimensions, checked to broadcast to [B,H,Q,K]."""
+    if x.dim() > 4:
+        raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
+    if x.device != extent.device:
+        raise ArgumentError(f"{name}.device", f"that of q, {extent.device}", x.device)
+    x = x[(None,) * (4 - x.dim())]
+    check_broadcast(name, x, extent[:4])
+    return x
+
+
+def _biases(
+    options: Options, seen: _Seen, extent: Extent, *, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Bias table (a float mask included), relative table, ALiBi slopes."""
+    bias, relative, slopes = seen.added, None, None
+    match options.bias:
+        case None:
+            pass
+        case Tensor():
+            table = _four("bias", options.bias, extent)
+            if not table.is_floating_point():
+                raise ArgumentTypeError("bias.dtype", "floating point", table.dtype)
+            bias = table if bias is None else bias + table
+        case Relative():
+            relative = options.bias.rows(extent.heads)
+        case ALiBi():
+            slopes = options.bias.of_heads(extent.heads, device=extent.device)
+        case _:
+            raise ArgumentTypeError("bias", "a tensor, Relative or ALiBi", repr(options.bias))
+    return bias, relative, slopes
+
+
+def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
+    """The logit multiplier, broadcastable to [B,H,Q]."""
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    scale: Any = options.scale
+    if scale is None:
+        score = Dot() if options.score is None else options.score
+        plain = isinstance(options.weights, Kernelised | Decay)
+        scale = 1.0 if plain else score.default_scale(q.shape[3])
+    if isinstance(scale, bool) or (
+        not callable(scale) and not isinstance(scale, int | float | Tensor)
+    ):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+    if isinstance(scale, int | float):
+        if not math.isfinite(scale):
+            raise ArgumentError("scale", "finite", scale)
+        return torch.full((1, 1, 1), scale, dtype=wide, device=q.device)
+    if not isinstance(scale, Tensor):
+        scale = scale(q.shape[3], visible.to(wide))
+    return _row_scale(scale, q).to(wide)
+
+
+def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
+    """[H] or a shape that broadcasts to [B,H,Q], as three dimensions."""
+    rows = q.shape[:3]
+    if scale.dim() == 1:
+        scale = scale.view(1, -1, 1)
+    scale = scale[(None,) * (3 - scale.dim())]
+    if scale.dim() != 3 or any(n not in (1, m) for n, m in zip(scale.shape, rows, strict=True)):
+        rule = f"of shape [H] or broadcastable to [B,H,Q] = {list(rows)}"
+        raise ArgumentError("scale", rule, list(scale.shape))
+    return scale
+
+
+def _softcap(softcap: float | None) -> float | None:
+    if softcap is not None and not (isinstance(softcap, int | float) and 0 < softcap < math.inf):
+        raise ArgumentError("softcap", "positive and finite, or None", softcap)
+    return None if softcap is None else float(softcap)
+
+
+def _sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
+    if sink is None:
+        return None
+    if not isinstance(sink, Tensor) or list(sink.shape) != [q.shape[1]]:
+        got = list(sink.shape) if isinstance(sink, Tensor) else repr(sink)
+        raise ArgumentError("sink", f"a tensor of shape [H] = [{q.shape[1]}]", got)
+    return sink
+
+
+def _dropout(rate: float) -> float:
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise ArgumentError("dropout", "a number in [0, 1)", rate)
+    return float(rate)
+
+
+def _seed(dropout: float, weights: Weights) -> Tensor | None:
+    noisy = isinstance(weights, Gumbel)
+    if not dropout and not noisy:
+        return None
+    generator = weights.generator if isinstance(weights, Gumbel) else None
+    return torch.randint(0, 2**62, (), generator=generator)
