@@ -9,7 +9,6 @@ tensor([[[1.0000, 2.0000, 3.0000, 4.0000]]])
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, UnsupportedError
+from attentropy.kernels import linear, reference, streaming
 from attentropy.kernels.call import Call, Rows
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, resolve
@@ -27,10 +27,10 @@ from attentropy.types import Attended, Stats
 from attentropy.weights import Kernelised, Weights
 
 # in the order in which "auto" asks them
-KERNELS = {
-    "linear": "attentropy.kernels.linear",
-    "streaming": "attentropy.kernels.streaming",
-    "reference": "attentropy.kernels.reference",
+KERNELS: dict[str, ModuleType] = {
+    "linear": linear,
+    "streaming": streaming,
+    "reference": reference,
 }
 
 
@@ -147,12 +147,8 @@ def _options(options: dict[str, Any]) -> Options:
 
 
 def _lacks(name: str, call: Call) -> str | None:
-    reason: str | None = _module(name).lacks(call)
+    reason: str | None = KERNELS[name].lacks(call)
     return reason
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(KERNELS[name])
 
 
 def _name_of(call: Call, kernel: str) -> str:
@@ -176,7 +172,7 @@ def _choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
         raise UnsupportedError(
             f"kernel={name!r} does not support {reason}; kernels that serve this call: {able}"
         )
-    return call, _module(name)
+    return call, KERNELS[name]
 
 
 def _materialised(call: Call) -> Call:
@@ -184,14 +180,14 @@ def _materialised(call: Call) -> Call:
     size = call.q.shape[2] * call.k.shape[2]
     if call.predicate is None or size * call.q.shape[0] * call.q.shape[1] > SMALL_MASK:
         return call
-    from attentropy.kernels.reference import extent
-
-    table = call.predicate.dense(extent(call))
+    table = call.predicate.dense(reference.extent(call))
     return replace(call, mask=table, predicate=None, lo=None, hi=None)
 
 
 def _refuse_transforms(name: str) -> None:
-    if name != "reference" and torch._C._are_functorch_transforms_active():
+    if name == "reference" or torch.compiler.is_compiling():
+        return
+    if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
             f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "
             "add a batch dimension instead of vmap, or use kernel='reference'"

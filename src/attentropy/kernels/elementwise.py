@@ -28,10 +28,22 @@ INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
-    o, n1, n2, m, argmax = _Sums.apply(call, *(getattr(call, name) for name in INPUTS))
+    run = _compiled if torch.compiler.is_compiling() else _eager
+    o, n1, n2, m, argmax = run(call)
     w = _norm(call, n1, n2)
     out = (w[..., None] * o).to(call.v.dtype)
     return Rows(out, None, None, m, argmax, w.square() * n2, w * n1)
+
+
+def _eager(call: Call) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _Sums.apply(call, *(getattr(call, x) for x in INPUTS))
+    return results
+
+
+def _compiled(call: Call) -> tuple[Tensor, ...]:
+    from attentropy.kernels import ops
+
+    return ops.sums(call)
 
 
 def _norm(call: Call, n1: Tensor, n2: Tensor) -> Tensor:

@@ -38,10 +38,20 @@ def attend(call: Call) -> Rows:
 
 
 def _soft(call: Call) -> Rows:
-    out, entropy, lse, m, argmax, collision, _ = _Streaming.apply(
-        call, *(getattr(call, name) for name in INPUTS)
-    )
+    run = _compiled if torch.compiler.is_compiling() else _eager
+    out, entropy, lse, m, argmax, collision, _ = run(call)
     return Rows(out, entropy, lse, m, argmax, collision)
+
+
+def _eager(call: Call) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _Streaming.apply(call, *(getattr(call, x) for x in INPUTS))
+    return results
+
+
+def _compiled(call: Call) -> tuple[Tensor, ...]:
+    from attentropy.kernels import ops
+
+    return ops.softmax(call)
 
 
 class _Streaming(torch.autograd.Function):
