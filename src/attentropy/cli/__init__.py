@@ -9,7 +9,11 @@ import click
 
 from attentropy._version import __version__
 
-COMMANDS: dict[str, str] = {}  # name -> one line of help; the file of the name holds `command`
+COMMANDS: dict[str, str] = {  # name -> one line of help; the file of the name holds `command`
+    "scan": "From a model to a report: every head at several lengths.",
+    "report": "The HTML report of a training run, or of a scan.json again.",
+    "serve": "Scans and runs of a folder on a local web page, live.",
+}
 
 
 class _Commands(click.Group):

@@ -49,7 +49,7 @@ def from_file(path: Path, source: Source) -> Tokens:
         raise ScanError(f"--tokens {path} is not a .npy file of integers")
     ids = torch.from_numpy(np.ascontiguousarray(found).reshape(-1).astype(np.int64))
     _check_range(ids, source, f"--tokens {path}")
-    about = _about(ids, description=path.name, files=[str(path)], tokenizer="given as ids")
+    about = describe_ids(ids, description=path.name, files=[str(path)], tokenizer="given as ids")
     return Tokens(ids, about)
 
 
@@ -74,7 +74,7 @@ def _tokenised(text: str, source: Source, *, description: str, files: list[str])
     ids = torch.tensor(source.encode(text), dtype=torch.int64)
     _check_range(ids, source, "the text")
     return Tokens(
-        ids, _about(ids, description=description, files=files, tokenizer=source.tokenizer)
+        ids, describe_ids(ids, description=description, files=files, tokenizer=source.tokenizer)
     )
 
 
@@ -97,8 +97,9 @@ def vocabulary(model: torch.nn.Module) -> int | None:
     return own if isinstance(own, int) else None
 
 
-def _about(ids: Tensor, *, description: str, files: list[str], tokenizer: str) -> Input:
-    digest = hashlib.sha256(ids.numpy().astype("<i8").tobytes()).hexdigest()
+def describe_ids(ids: Tensor, *, description: str, files: list[str], tokenizer: str) -> Input:
+    """The record of these ids, with their SHA-256 as little-endian int64."""
+    digest = hashlib.sha256(ids.cpu().numpy().astype("<i8").tobytes()).hexdigest()
     return Input(
         description=description, files=files, tokens=len(ids), tokenizer=tokenizer, sha256=digest
     )

@@ -3,7 +3,7 @@
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,21 +11,25 @@ from torch import nn
 
 from attentropy.scans.schema import ScanError
 
+MISSING = 0.1  # share of the tensors that a file may lack
+
 
 def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any]) -> nn.Module:
-    """The model of the class that its config names, with sdpa attention."""
+    """The model of the class that its config names."""
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
     with _quiet(), _explained(where):
         config = transformers.AutoConfig.from_pretrained(where, **options)
-        model: nn.Module = _class_for(transformers, config).from_pretrained(
+        model, found = _class_for(transformers, config).from_pretrained(
             where,
             config=config,
             dtype=getattr(torch, dtype),
             use_safetensors=None if pickle or "gguf_file" in options else True,
+            output_loading_info=True,
             **options,
         )
+    _check_fit(where, model, found["missing_keys"])
     return model
 
 
@@ -56,6 +60,14 @@ def _class_for(transformers: Any, config: Any) -> Any:
     if not names[0] and type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
     return transformers.AutoModel
+
+
+def _check_fit(where: str, model: nn.Module, missing: Collection[str]) -> None:
+    """Weights that are missing were made up: a pooler or a head may be, not a model."""
+    total = len(list(model.parameters()))
+    if len(missing) > MISSING * total:
+        count = f"{len(missing)} of {total} are missing"
+        raise ScanError(f"MODEL {where}: its weights do not fit its config: {count}")
 
 
 @contextmanager

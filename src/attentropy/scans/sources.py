@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attentropy.scans import checkpoints
 from attentropy.scans.schema import Model, ScanError
@@ -36,6 +36,11 @@ class Placement:
 
     dtype: str = "float32"
     device: str = "cpu"
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Placement":
+        """Where and how `tensor` is kept."""
+        return cls(str(tensor.dtype).removeprefix("torch."), str(tensor.device))
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def _embedded(placement: Placement) -> Source:
     from attentropy.lab.embedded import load_embedded
 
     model = place(load_embedded(), placement)
-    about = _about(model, "attentropy-embedded", "embedded", placement)
+    about = describe_model(model, "attentropy-embedded", "embedded", placement)
     about.source = "embedded"
     about.note = "byte-level, shipped with attentropy"
     call = "from attentropy.lab.embedded import load_embedded\nmodel = load_embedded()"
@@ -114,7 +119,7 @@ def _from_factory(name: str, placement: Placement) -> Source:
         kind = type(model).__name__
         raise ScanError(f"MODEL {name} must return a torch.nn.Module, got {kind}")
     model = place(model, placement)
-    about = _about(model, name, "factory", placement)
+    about = describe_model(model, name, "factory", placement)
     call = f"from {module_name} import {attribute}\nmodel = {attribute}()"
     return Source(model, about, "bytes", _bytes, byte_label, call)
 
@@ -164,7 +169,7 @@ def _transformers(
     model = load_model(where, dtype=placement.dtype, pickle=permissions.pickle, options=options)
     tokenizer = load_tokenizer(where, options=options)
     model = place(model, placement)
-    about = _about(model, where, "gguf" if more else "transformers", placement)
+    about = describe_model(model, where, "gguf" if more else "transformers", placement)
     if more:
         about.note = "weights dequantised from GGUF"
     auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
@@ -186,7 +191,8 @@ def _predicts(model: nn.Module) -> bool:
     return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def _about(model: nn.Module, name: str, kind: Any, placement: Placement) -> Model:
+def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> Model:
+    """The record of a loaded model."""
     return Model(
         name=name,
         source=name,

@@ -93,7 +93,7 @@ function lengthAxis(lengths) {
 }
 
 function trainedLine(trained, lengths) {
-  if (!trained || trained < lengths[0] || trained > lengths[lengths.length - 1]) return undefined;
+  if (!trained || trained <= lengths[0] || trained > lengths[lengths.length - 1]) return undefined;
   const t = theme();
   return {
     silent: true, symbol: "none",
