@@ -1,6 +1,7 @@
 """`attentropy scan`: from a model to scan.json and report.html, with a summary on the way."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,15 @@ def _scan(model: str | None, options: dict[str, Any]) -> None:
             remote_code=options["trust_remote_code"],
             download=options["allow_download"],
         ),
-        command=" ".join(["attentropy", *sys.argv[1:]]),
+        command=shlex.join(["attentropy", *sys.argv[1:]]),
     )
-    with progress(quiet=options["as_json"]) as listener:
-        scan = run(job, listener, keep=lambda partial: save(out, partial))
+    try:
+        with progress(quiet=options["as_json"]) as listener:
+            scan = run(job, listener, keep=lambda partial: save(out, partial))
+    except KeyboardInterrupt:
+        if (out / "scan.json").exists():
+            click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
+        raise
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:

@@ -132,8 +132,11 @@ def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) 
     try:
         found, layers = reader.measure(length)
     except REFUSALS as error:
-        if isinstance(error, AttentropyError) or not state.measures:
+        if isinstance(error, AttentropyError):
             raise
+        if not state.measures:
+            said = f"{type(error).__name__}: {_first_line(error)}"
+            raise ScanError(f"the model cannot read {length:,} tokens: {said}") from error
         reason = f"the model refuses it ({_first_line(error)})"
         state.skipped.append(Skipped(length=length, reason=reason))
         reader.listener.say(f"length {length:,} is left out: {reason}")
