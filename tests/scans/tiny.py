@@ -5,27 +5,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+class Mix(nn.Module):
+    """One layer of causal attention."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.mixed = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.mixed(x).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + out.transpose(1, 2).flatten(2)
+
+
 class Tiny(nn.Module):
     """A causal byte model of two layers; `positions` limits the length it takes."""
 
     def __init__(self, *, heads: int = 4, width: int = 32, positions: int | None = None) -> None:
         super().__init__()
-        self.heads = heads
         self.trained_length = 32
         self.embedding = nn.Embedding(256, width)
         self.position = None if positions is None else nn.Embedding(positions, width)
-        self.mixed = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.layers = nn.ModuleList(Mix(heads, width) for _ in range(2))
         self.head = nn.Linear(width, 256)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embedding(ids)
         if self.position is not None:
             x = x + self.position(torch.arange(ids.shape[1]))
-        for mixed in self.mixed:
-            parts = mixed(x).chunk(3, -1)
-            q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + out.transpose(1, 2).flatten(2)
+        for layer in self.layers:
+            x = layer(x)
         return self.head(x)
 
 

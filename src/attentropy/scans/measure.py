@@ -1,54 +1,70 @@
-"""One length: windows of it through the watched model, added up; the loss of the text beside."""
+"""One length: windows of it through the watched model, and the loss of the text beside.
+
+Memory is that of one forward pass: rows are folded into bins after each.
+"""
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.scans import collect
-from attentropy.scans.schema import Layer, Measure, ScanError
-from attentropy.scans.watching import Observed, observe
+from attentropy.observe.rows import HeadRow
+from attentropy.observe.watch import Watch
+from attentropy.scans.along import Along
+from attentropy.scans.schema import Layer, Measure, Number, ScanError
+from attentropy.scans.statistics import STATISTICS
 
 CHUNK = 128  # positions whose logits are compared with the text at a time
 
 
-def measure(
-    model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]
-) -> tuple[Measure, list[Layer]]:
+class Found(NamedTuple):
+    """What one length gave: the record, its layers, and the rows that diagnose() takes."""
+
+    measure: Measure
+    layers: list[Layer]
+    rows: list[HeadRow]
+
+
+def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Found:
     """Read the windows ([B, n] each, the same n); `tick` hears the tokens done."""
     began = time.perf_counter()
-    sums: list[collect.Layer] = []
-    layers: list[Layer] = []
-    loss, predicted, sequences, length = 0.0, 0, 0, 0
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    for window in windows:
-        ids = window.to(device)
-        sequences, length = sequences + ids.shape[0], ids.shape[1]
-        seen, output = observe(model, ids)
-        if not sums:
-            layers = [_layer(call) for call in seen]
-            sums = [collect.Layer(length, call.heads) for call in seen]
-        _add(sums, seen)
-        if all(layer.causal for layer in layers):
-            nats, count = text_loss(_logits(output, ids), ids)
+    along, loss, predicted, sequences, length = Along(), 0.0, 0, 0, 0
+    with torch.no_grad(), Watch(model, keep="rows") as watch:
+        for window in windows:
+            ids = window.to(device)
+            sequences, length = sequences + ids.shape[0], ids.shape[1]
+            nats, count = text_loss(_logits(read(model, ids), ids), ids)
             loss, predicted = loss + nats, predicted + count
-        tick(ids.numel())
-    mean = loss / predicted if predicted else None
+            along.add(watch, weight=ids.shape[0])
+            tick(ids.numel())
+    rows = [row for row in watch.heads() if row.phase == "forward"]
+    layers = [_layer(heads) for heads in by_layer(rows)]
+    is_reader = predicted > 0 and all(layer.causal for layer in layers)
+    mean = loss / predicted if is_reader else None
     found = Measure(
         length=length,
         sequences=sequences,
         tokens=sequences * length,
         seconds=round(time.perf_counter() - began, 4),
-        statistics=collect.tables(sums),
-        profile=collect.profile(sums),
+        statistics=tables(rows),
+        profile=along.profile(),
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
     )
-    return found, layers
+    return Found(found, layers, rows)
+
+
+def read(model: nn.Module, ids: Tensor) -> Any:
+    """One forward pass, without a cache where the model would make one."""
+    config = getattr(model, "config", None)
+    options = {"use_cache": False} if getattr(config, "use_cache", False) else {}
+    return model(ids, **options)
 
 
 def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
@@ -64,6 +80,29 @@ def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
     return float(total), ids.shape[0] * (ids.shape[1] - 1)
 
 
+def by_layer(rows: Sequence[HeadRow]) -> list[list[HeadRow]]:
+    """Rows of one place of the model together, in order."""
+    return [list(heads) for _, heads in groupby(rows, key=lambda row: row.index)]
+
+
+def tables(rows: Sequence[HeadRow]) -> dict[str, list[list[Number]]]:
+    """[layer][head] for every statistic."""
+    layers = by_layer(rows)
+    return {
+        statistic.key: [[number(getattr(row, statistic.key)) for row in heads] for heads in layers]
+        for statistic in STATISTICS
+    }
+
+
+def number(value: float) -> Number:
+    """A finite number to seven significant digits, None for the others.
+
+    >>> number(0.123456789), number(float("nan"))
+    (0.1234568, None)
+    """
+    return float(f"{value:.7g}") if math.isfinite(value) else None
+
+
 def _logits(output: Any, ids: Tensor) -> Tensor | None:
     """The output if it scores every token of the vocabulary after every position."""
     found = getattr(output, "logits", output)
@@ -72,18 +111,14 @@ def _logits(output: Any, ids: Tensor) -> Tensor | None:
     return found if found.shape[-1] > int(ids.max()) else None
 
 
-def _layer(call: Observed) -> Layer:
+def _layer(heads: list[HeadRow]) -> Layer:
+    first = heads[0]
+    if [row.head for row in heads] != list(range(first.heads)):
+        raise ScanError(f"{first.layer} has heads {[row.head for row in heads]}, not all of them")
     return Layer(
-        name=call.name,
-        heads=call.heads,
-        head_dim=call.head_dim,
-        kind="cross" if call.kind == "cross" else "self",
-        causal=call.causal,
+        name=f"{first.layer}#{first.call}" if first.call else first.layer,
+        heads=first.heads,
+        head_dim=first.head_dim,
+        kind="cross" if first.kind == "cross" else "self",
+        causal=first.causal,
     )
-
-
-def _add(sums: list[collect.Layer], seen: list[Observed]) -> None:
-    if len(sums) != len(seen):
-        raise ScanError(f"the model called attention {len(seen)} times, before {len(sums)} times")
-    for total, call in zip(sums, seen, strict=True):
-        total.add(call.rows, visible=call.visible)

@@ -17,7 +17,7 @@ from attentropy.scans.findings import diagnosed
 from attentropy.scans.inputs import describe_ids
 from attentropy.scans.listener import Listener
 from attentropy.scans.maps import draw_maps
-from attentropy.scans.measure import measure
+from attentropy.scans.measure import Found, measure
 from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanError, Skipped
 from attentropy.scans.sources import Placement, describe_model
 from attentropy.scans.trend import slopes
@@ -84,7 +84,7 @@ def scan(
         raise ScanError(f"no length could be measured: {state.skipped[-1].reason}")
     found = _assemble(state, origin, complete=True)
     listener.stage("drawing attention maps")
-    found.maps = draw_maps(model, tokens, found, label=origin.label)
+    found.maps = draw_maps(model, tokens[: found.lengths[-1]], found.layers, label=origin.label)
     if calibrate:
         listener.stage("calibrating")
         found.calibration = calibrated(model, reader.windows, found)
@@ -113,7 +113,7 @@ class _Reader:
             tokens = sum(window.numel() for window in self.windows(length))
         return round(tokens * (1 + length / 2048))
 
-    def measure(self, length: int) -> tuple[Measure, list[Layer]]:
+    def measure(self, length: int) -> Found:
         self.listener.stage(f"length {length:,}")
         return measure(
             self.model,
@@ -130,7 +130,7 @@ def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) 
         reader.listener.advance(reader.work(length))
         return
     try:
-        found, layers = reader.measure(length)
+        found = reader.measure(length)
     except REFUSALS as error:
         if isinstance(error, AttentropyError):
             raise
@@ -141,8 +141,8 @@ def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) 
         state.skipped.append(Skipped(length=length, reason=reason))
         reader.listener.say(f"length {length:,} is left out: {reason}")
         return
-    state.measures.append(found)
-    state.layers = layers
+    state.measures.append(found.measure)
+    state.layers = found.layers
 
 
 def _assemble(state: _State, origin: Origin, *, complete: bool) -> Scan:
