@@ -131,6 +131,7 @@ def _measure(
         "distance": table(lambda kind, t: sum(distance(kind, t)) / BINS),
         "previous_share": table(lambda kind, t: 0.8 if kind == "previous" else 0.1 * t),
         "received_concentration": table(lambda kind, t: 0.5 if kind == "sink" else 0.05),
+        "spread": table(lambda kind, t: 0.2 if kind == "uniform" else 1 + 2 * t),
     }
     loss = 1.9 - 0.1 * math.log(n / 64) + 0.5 * max(0.0, math.log(n / trained))
     return schema.Measure(

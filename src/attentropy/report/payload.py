@@ -5,7 +5,7 @@ from typing import Any
 from attentropy.report.predictions import predict
 from attentropy.scans import words
 from attentropy.scans.schema import Measure, Scan
-from attentropy.scans.statistics import STATISTICS
+from attentropy.scans.statistics import STATISTIC, STATISTICS
 
 MAP_BUDGET = 500_000  # characters of attention maps in one page
 
@@ -64,7 +64,9 @@ def _measure(measure: Measure) -> dict[str, Any]:
         "seconds": round(measure.seconds, 3),
         "loss": rounded(measure.loss, 5),
         "perplexity": rounded(measure.perplexity, 5),
-        "statistics": rounded(measure.statistics, 5),
+        "statistics": {
+            key: rounded(table, 5) for key, table in measure.statistics.items() if key in STATISTIC
+        },
         "profile": rounded(_plain(measure.profile), 4),
     }
 

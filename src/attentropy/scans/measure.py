@@ -17,17 +17,16 @@ from attentropy.observe.rows import HeadRow
 from attentropy.observe.watch import Watch
 from attentropy.scans.along import Along
 from attentropy.scans.schema import Layer, Measure, Number, ScanError
-from attentropy.scans.statistics import STATISTICS
+from attentropy.scans.statistics import DIAGNOSTIC, STATISTIC
 
 CHUNK = 128  # positions whose logits are compared with the text at a time
 
 
 class Found(NamedTuple):
-    """What one length gave: the record, its layers, and the rows that diagnose() takes."""
+    """What one length gave: the record, and the layers that it is about."""
 
     measure: Measure
     layers: list[Layer]
-    rows: list[HeadRow]
 
 
 def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Found:
@@ -57,7 +56,7 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
     )
-    return Found(found, layers, rows)
+    return Found(found, layers)
 
 
 def read(model: nn.Module, ids: Tensor) -> Any:
@@ -89,8 +88,8 @@ def tables(rows: Sequence[HeadRow]) -> dict[str, list[list[Number]]]:
     """[layer][head] for every statistic."""
     layers = by_layer(rows)
     return {
-        statistic.key: [[number(getattr(row, statistic.key)) for row in heads] for heads in layers]
-        for statistic in STATISTICS
+        key: [[number(getattr(row, key)) for row in heads] for heads in layers]
+        for key in (*STATISTIC, *DIAGNOSTIC)
     }
 
 

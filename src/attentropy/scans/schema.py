@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from attentropy.errors import AttentropyError
-from attentropy.scans.statistics import STATISTICS
+from attentropy.scans.statistics import DIAGNOSTIC, STATISTIC
 
 VERSION = 1
 
@@ -221,9 +221,8 @@ def check(scan: Scan) -> None:
 
 def _check_measure(measure: Measure, heads: list[int]) -> None:
     where = f"measure of length {measure.length}"
-    known = {statistic.key for statistic in STATISTICS}
     for key, table in measure.statistics.items():
-        if key not in known:
+        if key not in STATISTIC and key not in DIAGNOSTIC:
             raise ScanError(f"{where}: unknown statistic {key!r}")
         _check_table(f"{where}: {key}", table, heads)
     bins = len(measure.profile.positions)

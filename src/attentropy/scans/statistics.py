@@ -134,6 +134,15 @@ STATISTICS = (
         bounds=(0.0, 1.0),
     ),
     Statistic(
+        "spread",
+        "Score spread",
+        "standard deviation of sⱼ over the visible keys",
+        "How far apart the logits of a row lie; 0 is uniform attention.",
+        "flat",
+        "steep",
+        scale="log",
+    ),
+    Statistic(
         "received_concentration",
         "Received concentration",
         "Σⱼ rⱼ², rⱼ the share of all attention that key j receives",
@@ -143,5 +152,8 @@ STATISTICS = (
         bounds=(0.0, 1.0),
     ),
 )
+
+# Kept in scan.json for the diagnosis, not shown on the page.
+DIAGNOSTIC = ("deficit", "visible", "positional", "twin", "likeness")
 
 STATISTIC = {statistic.key: statistic for statistic in STATISTICS}

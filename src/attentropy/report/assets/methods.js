@@ -24,7 +24,7 @@ function methodsPage(state) {
     el(
       "section",
       { class: "card long" },
-      el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2)." }))),
+      el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); distance, spread and received concentration are taken on evenly spaced rows, at most 32 of a forward pass." }))),
       statisticTable(state.statistics),
     ),
     theoryCard(scan),
