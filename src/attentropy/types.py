@@ -101,10 +101,12 @@ class Stats:
         chosen = self.visible >= 2
         count = chosen.sum((0, 2))
         means = {
-            name: _mean(getattr(self, name), chosen=chosen, count=count)
+            name: _mean(getattr(self, name), chosen=chosen)
             for name in _AVERAGED
             if getattr(self, name) is not None
         }
+        # a row whose weights are all zero is neither sparse nor flat
+        means["sparsity"] = _mean(self.sparsity, chosen=chosen & (self.collision != 0))
         top = None
         if self.max_logit is not None:
             top = _largest(self.max_logit, chosen=chosen).masked_fill(count == 0, torch.nan)
@@ -123,14 +125,14 @@ _AVERAGED = (
     "mean_logit",
     "top_probability",
     "gradient_flow",
-    "sparsity",
     "collision",
     "visible",
     "sink_mass",
 )
 
 
-def _mean(value_BHQ: Tensor, *, chosen: Tensor, count: Tensor) -> Tensor:
+def _mean(value_BHQ: Tensor, *, chosen: Tensor) -> Tensor:
+    count = chosen.sum((0, 2))
     kept = value_BHQ.double().masked_fill(~chosen, 0.0)
     return kept.sum((0, 2)) / count.double().masked_fill(count == 0, torch.nan)
 

@@ -12,8 +12,18 @@ from torch import Tensor
 from attentropy.errors import UnsupportedError
 from attentropy.kernels import elementwise, streaming
 from attentropy.kernels.call import Call
-from attentropy.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared, Weights
-from attentropy.weights import Softmax as Softmax
+from attentropy.weights import (
+    L1,
+    L2,
+    Decay,
+    Gumbel,
+    Hard,
+    Kernelised,
+    Linear,
+    ReluSquared,
+    Softmax,
+    Weights,
+)
 
 Maybe = Tensor | None
 _INNER: dict[str, Linear | ReluSquared] = {"Linear": Linear(), "ReluSquared": ReluSquared()}

@@ -118,13 +118,13 @@ def _poisoned(state: RowState, lost: Tensor) -> RowState:
 
 
 def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
-    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / max p."""
+    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / p at the maximum."""
     s = logits(tiler, block, keys)
     m, argmax = _max(s)
     shift = pivot(m)
     z = s.sub_(shift[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
-    l = p.amax(-1).reciprocal_()
+    l = p.gather(-1, argmax[..., None])[..., 0].reciprocal_()
     factors = dropped(tiler, block, keys)
     o = mix(p if factors is None else p * factors, tiler, block, keys)
     if tiler.hides:

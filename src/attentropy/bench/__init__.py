@@ -1,0 +1,1 @@
+"""Named contenders on the same tensors, interleaved in one run; ratios, memory, JSON."""

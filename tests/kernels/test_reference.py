@@ -1,0 +1,136 @@
+"""The oracle is tested too: against torch's attention, against sums written out, by gradcheck."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import attentropy as at
+from tests.cases import Shape, options
+
+SQUARE = Shape(queries=12, keys=12, key_heads=4)
+
+
+def reference(*tensors, **given):
+    return at.attend(*tensors, kernel="reference", **given)
+
+
+def test_equals_scaled_dot_product_attention():
+    q, k, v = SQUARE.tensors()
+    torch.testing.assert_close(reference(q, k, v).out, F.scaled_dot_product_attention(q, k, v))
+    causal = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(reference(q, k, v, mask=at.causal).out, causal)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_takes_the_mask_tensors_of_scaled_dot_product_attention(kind):
+    q, k, v = Shape(key_heads=4).tensors()
+    visible = torch.randn(2, 1, 33, 47, dtype=torch.float64) > -0.5
+    visible[..., 0] = True
+    mask = visible if kind == "bool" else torch.randn(33, 47).double().where(visible, -torch.inf)
+    want = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(reference(q, k, v, mask=mask).out, want)
+
+
+def test_grouped_heads_equal_repeated_ones():
+    q, k, v = Shape().tensors()
+    want = reference(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
+    torch.testing.assert_close(reference(q, k, v).out, want.out)
+
+
+def test_statistics_of_a_row_written_out():
+    scores = [1.0, 2.0, -0.5]
+    q = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    k = torch.tensor(scores, dtype=torch.float64).view(1, 1, 3, 1)
+    _, stats = reference(q, k, k, scale=1.0)
+    z = sum(math.exp(s) for s in scores)
+    p = [math.exp(s) / z for s in scores]
+    assert stats.lse.item() == pytest.approx(math.log(z))
+    assert stats.entropy.item() == pytest.approx(-sum(x * math.log(x) for x in p))
+    assert stats.collision.item() == pytest.approx(sum(x * x for x in p))
+    assert stats.max_logit.item() == 2.0
+    assert stats.argmax.item() == 1
+    assert stats.top_probability.item() == pytest.approx(max(p))
+    assert stats.mean_logit.item() == pytest.approx(sum(x * s for x, s in zip(p, scores)))
+
+
+def test_a_sink_is_one_more_outcome():
+    q, k, v = SQUARE.tensors()
+    sink = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64)
+    s = q @ k.mT / 4
+    joined = torch.cat([s, sink.view(1, 4, 1, 1).expand(2, 4, 12, 1)], -1).softmax(-1)
+    out, stats = reference(q, k, v, sink=sink)
+    torch.testing.assert_close(out, joined[..., :-1] @ v)
+    torch.testing.assert_close(stats.entropy, -(joined * joined.log()).sum(-1))
+    torch.testing.assert_close(stats.collision, joined.square().sum(-1))
+    torch.testing.assert_close(stats.sink_mass, joined[..., -1])
+    torch.testing.assert_close(stats.max_logit, s.amax(-1))
+
+
+WRITTEN = {
+    "relu squared": (at.ReluSquared(), lambda s: s.relu().square() / s.shape[-1]),
+    "linear": (at.Linear(), lambda s: s),
+    "l1": (at.L1(), lambda s: s / s.abs().sum(-1, keepdim=True)),
+    "l2": (at.L2(), lambda s: s / s.square().sum(-1, keepdim=True).sqrt()),
+    "l2 of relu squared": (
+        at.L2(at.ReluSquared()),
+        lambda s: F.normalize(s.relu().square(), dim=-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_weights_written_out(name):
+    weights, rule = WRITTEN[name]
+    q, k, v = SQUARE.tensors()
+    a = rule(q @ k.mT / 4)
+    out, stats = reference(q, k, v, weights=weights)
+    torch.testing.assert_close(out, a @ v)
+    torch.testing.assert_close(
+        stats.sparsity, a.abs().mean(-1) / a.square().mean(-1).sqrt(), equal_nan=True
+    )
+    assert stats.entropy is None
+    assert stats.lse is None
+
+
+def test_kernelised_and_decay_written_out():
+    q, k, v = SQUARE.tensors()
+    a = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
+    a = a / a.sum(-1, keepdim=True)
+    torch.testing.assert_close(
+        reference(q, k, v, weights=at.Kernelised(), mask=at.causal).out, a @ v
+    )
+    gap = torch.arange(12)[:, None] - torch.arange(12)
+    powers = (0.7 ** gap.clamp(min=0).double()).tril()
+    torch.testing.assert_close(reference(q, k, v, weights=at.Decay(0.7)).out, powers @ v)
+
+
+def test_additive_written_out():
+    q, k, v = SQUARE.tensors()
+    wq, wk, vector = (torch.randn(*s, dtype=torch.float64) for s in ((5, 16), (5, 16), (5,)))
+    pairs = torch.tanh((q @ wq.T)[:, :, :, None] + (k @ wk.T)[:, :, None])
+    want = (pairs @ vector).softmax(-1) @ v
+    torch.testing.assert_close(reference(q, k, v, score=at.Additive(wq, wk, vector)).out, want)
+
+
+@pytest.mark.parametrize("name", [n for n in options(Shape()) if n not in ("hard", "dropout")])
+def test_gradients_are_finite_with_hidden_keys(name):
+    q, k, v = Shape().tensors()
+    given = options(Shape())[name]
+    out, stats = reference(q, k, v, **{**given, "mask": at.causal & at.lookback(3)})
+    loss = out.sum() + stats.collision.sum()
+    if stats.entropy is not None:
+        loss = loss + stats.entropy.sum()
+    grads = torch.autograd.grad(loss, (q, k, v), allow_unused=True)
+    assert all(g is None or g.isfinite().all() for g in grads)
+
+
+def test_gradcheck():
+    shape = Shape(batch=1, heads=2, key_heads=1, queries=3, keys=4, width=3, value_width=2)
+
+    def outputs(q, k, v):
+        out, stats = reference(q, k, v, mask=at.causal)
+        return out, stats.entropy, stats.lse, stats.collision
+
+    assert torch.autograd.gradcheck(outputs, shape.tensors())

@@ -1,0 +1,115 @@
+import pytest
+import torch
+
+import attentropy as at
+from attentropy.kernels import tiles
+from tests.cases import SHAPES, Shape, assert_same, masks, options, run
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+
+@pytest.mark.parametrize("name", options(Shape()))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_options_equal_the_reference(shape, name):
+    given, tensors = options(shape)[name], shape.tensors()
+    want = run("reference", tensors, given)
+    assert_same(run("streaming", tensors, given), want, atol=1e-11, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", masks(Shape()))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_masks_equal_the_reference(shape, name):
+    found = masks(shape)
+    if name not in found:
+        pytest.skip("documents need a key for every query")
+    given, tensors = {"mask": found[name]}, shape.tensors()
+    want = run("reference", tensors, given)
+    assert_same(run("streaming", tensors, given), want, atol=1e-11, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["plain", "softcap", "alibi", "dropout", "l2", "gumbel"])
+def test_many_small_tiles_change_nothing(name, monkeypatch):
+    shape = Shape(queries=40, keys=150)
+    given, tensors = options(shape)[name], shape.tensors()
+    want = run("reference", tensors, given)
+    monkeypatch.setattr(tiles, "TILE_ELEMENTS", 64)
+    monkeypatch.setattr(tiles, "MAX_KEYS", 16)
+    monkeypatch.setattr(tiles, "MIN_ROWS", 3)
+    assert_same(run("streaming", tensors, given), want, atol=1e-11, rtol=1e-10)
+
+
+def naive(q, k, v, visible):
+    """Dense attention and its statistics, done in the precision of the inputs."""
+    s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~visible, -torch.inf)
+    log_p = s.log_softmax(-1)
+    p = log_p.exp()
+    entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
+    return p @ v, entropy, s.logsumexp(-1), p.square().sum(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_low_precision_errs_no_more_than_the_naive_computation(dtype):
+    shape = Shape(key_heads=4, queries=111, keys=111, width=64, value_width=64)
+    tensors = [x.detach() for x in shape.tensors(dtype)]
+    visible = at.causal.dense(at.masks.Extent(1, 1, 111, 111, torch.device("cpu")))
+    exact = naive(*(x.double() for x in tensors), visible)
+    budget = [(a - b).abs().max() for a, b in zip(naive(*tensors, visible), exact)]
+    out, stats = at.attend(*tensors, mask=at.causal, kernel="streaming")
+    got = (out, stats.entropy, stats.lse, stats.collision)
+    assert out.dtype == dtype
+    assert stats.entropy.dtype == torch.float32
+    for a, b, allowed in zip(got, exact, budget):
+        assert (a - b).abs().max() <= 2 * allowed
+
+
+def test_gradcheck():
+    shape = Shape(batch=1, heads=2, key_heads=1, queries=3, keys=4, width=3, value_width=2)
+
+    def outputs(q, k, v, bias, sink):
+        out, stats = at.attend(
+            q, k, v, bias=bias, sink=sink, mask=at.causal, softcap=2.0,
+            scale=at.LogLength(3.0), kernel="streaming",
+        )  # fmt: skip
+        return out, stats.entropy, stats.lse, stats.collision, stats.sink_mass
+
+    bias = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+    sink = torch.randn(2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(outputs, (*shape.tensors(), bias, sink))
+
+
+def test_double_backward_is_refused():
+    q, k, v = Shape().tensors()
+    out, _ = at.attend(q, k, v, kernel="streaming")
+    (g,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(at.UnsupportedError, match="double backward is not supported by the stream"):
+        g.sum().backward()
+
+
+@pytest.mark.parametrize("needs", [(0,), (1,), (2,), (0, 2)])
+def test_any_subset_of_inputs_may_need_gradients(needs):
+    tensors = [x.detach().requires_grad_(i in needs) for i, x in enumerate(Shape().tensors())]
+    want = run("reference", tensors, {"mask": at.causal})
+    assert_same(run("streaming", tensors, {"mask": at.causal}), want, atol=1e-11, rtol=1e-10)
+
+
+def test_strided_inputs():
+    q, k, v = (x.detach() for x in Shape(queries=47).tensors())
+    apart = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    assert not apart[0].is_contiguous()
+    want = at.attend(q, k, v, mask=at.causal, kernel="streaming")
+    assert torch.equal(at.attend(*apart, mask=at.causal, kernel="streaming").out, want.out)
+
+
+def test_long_rows_span_several_tiles():
+    q, k = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 2 * tiles.MAX_KEYS + 5, 4)
+    got = at.attend(q, k, k, kernel="streaming")
+    want = at.attend(q.double(), k.double(), k.double(), kernel="reference")
+    torch.testing.assert_close(got.stats.entropy, want.stats.entropy.float(), atol=2e-6, rtol=0)
+    assert torch.equal(got.stats.argmax, want.stats.argmax)
+
+
+def test_ties_take_the_lowest_key():
+    k = torch.zeros(1, 1, 300, 2)
+    k[:, :, 131:290] = 1.0
+    out, stats = at.attend(torch.ones(1, 1, 1, 2), k, k, kernel="streaming")
+    assert stats.argmax.item() == 131

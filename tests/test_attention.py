@@ -1,0 +1,152 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+import attentropy as at
+from tests.cases import Shape, masks, options
+
+SHAPE = Shape()
+
+
+def test_equals_scaled_dot_product_attention_by_default():
+    q, k, v = (torch.randn(2, 3, 70, 32) for _ in range(3))
+    out, stats = at.attend(q, k, v)
+    torch.testing.assert_close(out, F.scaled_dot_product_attention(q, k, v))
+    assert stats.entropy.shape == (2, 3, 70)
+
+
+@pytest.mark.parametrize("name", options(SHAPE))
+def test_key_mass_is_what_keys_receive(name):
+    given = options(SHAPE)[name]
+    q, k, v = SHAPE.tensors()
+    eye = torch.eye(47, dtype=torch.float64).expand(2, 2, 47, 47)
+    torch.manual_seed(3)
+    weights = at.attend(q, k, eye, kernel="reference", **given).out
+    torch.manual_seed(3)
+    got = at.key_mass(q, k, **given)
+    assert got.shape == (2, 4, 47)
+    torch.testing.assert_close(got, weights.sum(2))
+
+
+def test_explain_says_which_and_why():
+    q, k, v = SHAPE.tensors()
+    found = at.explain(q, k, v, dropout=0.1)
+    assert found.kernel in found.lacking
+    assert found.lacking["streaming"] is None
+    assert "linear: lacks Softmax weights" in str(found)
+
+
+COMPILED = ["plain", "log length", "cosine", "additive", "bias", "relative", "softcap", "sink",
+            "straight through", "relu squared", "l1", "kernelised", "decay"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiles_as_one_graph(name):
+    check_compiled(options(SHAPE)[name])
+
+
+@pytest.mark.parametrize("name", ["window", "documents", "padding", "strided", "function", "float"])
+def test_compiles_with_masks(name):
+    check_compiled({"mask": masks(SHAPE)[name]})
+
+
+def check_compiled(given):
+    def loss(q, k, v):
+        out, stats = at.attend(q, k, v, **given)
+        rest = stats.collision.sum() if stats.entropy is None else stats.entropy.sum()
+        return out.sin().sum() + rest
+
+    tensors = SHAPE.tensors()
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    got = torch.autograd.grad(compiled(*tensors), tensors, allow_unused=True)
+    want = torch.autograd.grad(loss(*tensors), tensors, allow_unused=True)
+    for a, b in zip(got, want):
+        if b is not None:
+            torch.testing.assert_close(a, b)
+
+
+def test_operators_pass_the_checks_of_torch():
+    from attentropy.kernels import ops
+    from attentropy.resolve import Options, resolve
+
+    shape = Shape(batch=1, heads=2, key_heads=1, queries=3, keys=4, width=3, value_width=2)
+    for weights, op in ((at.Softmax(), ops.softmax_op), (at.L1(), ops.sums_op)):
+        call = resolve(*shape.tensors(torch.float32), Options(mask=at.causal, weights=weights))
+        torch.library.opcheck(op, ops._arguments(call))
+
+
+def test_inputs_of_the_module_under_autocast():
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        out, stats = at.attend(q, k, v)
+        assert out.dtype == F.scaled_dot_product_attention(q, k, v).dtype == torch.bfloat16
+    assert stats.entropy.dtype == torch.float32
+
+
+def test_inference_mode():
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    with torch.inference_mode():
+        out, _ = at.attend(q, k, v, mask=at.causal)
+    torch.testing.assert_close(out, at.attend(q, k, v, mask=at.causal).out)
+
+
+def test_vmap_is_refused_with_a_way_out():
+    q = torch.randn(3, 1, 2, 4, 8)
+    with pytest.raises(at.UnsupportedError, match=r"torch.func transforms .* batch dimension"):
+        torch.func.vmap(lambda x: at.attend(x, x, x, kernel="streaming").out)(q)
+
+
+def qkv(**changes):
+    made = {
+        "q": torch.randn(2, 4, 5, 8),
+        "k": torch.randn(2, 2, 7, 8),
+        "v": torch.randn(2, 2, 7, 3),
+    }
+    return {**made, **changes}
+
+
+BAD = {
+    "three dimensions": (qkv(q=torch.ones(4, 5, 8)), r"q must be of shape \[B,H,Q,D\], got \[4, 5, 8\]"),
+    "no tensor": (qkv(k=[1.0]), "k must be a tensor, got list"),
+    "integers": (qkv(q=torch.ones(2, 4, 5, 8).int()), "q.dtype must be of dtype float16"),
+    "mixed dtypes": (qkv(v=torch.randn(2, 2, 7, 3).double()), r"v.dtype must be that of q, torch.float32"),
+    "mixed devices": (qkv(k=torch.randn(2, 2, 7, 8, device="meta")), "k.device must be that of q, cpu, got meta"),
+    "batch": (qkv(k=torch.randn(3, 2, 7, 8)), "the batch size of k must be 2, as in q, got 3"),
+    "width": (qkv(k=torch.randn(2, 2, 7, 9)), "the width of k must be 8, as in q, got 9"),
+    "heads": (
+        qkv(k=torch.randn(2, 3, 7, 8), v=torch.randn(2, 3, 7, 3)),
+        "the number of heads of k must be a divisor of the number of query heads 4, got 3",
+    ),
+    "heads of v": (qkv(v=torch.randn(2, 4, 7, 3)), "the number of heads of v must be 2, as in k, got 4"),
+    "keys of v": (qkv(v=torch.randn(2, 2, 6, 3)), "the number of keys of v must be 7, as in k, got 6"),
+    "kernel": (qkv(kernel="flash"), "kernel must be 'auto' or one of .*, got 'flash'"),
+    "mask shape": (qkv(mask=torch.ones(5, 6).bool()), r"mask must be broadcastable to \[B,H,Q,K\] = \[2, 4, 5, 7\], got \[1, 1, 5, 6\]"),
+    "mask dtype": (qkv(mask=torch.ones(5, 7).int()), "mask must be a Mask, or a bool or float tensor"),
+    "mask kind": (qkv(mask="causal"), "mask must be a Mask, a tensor or a function"),
+    "scale": (qkv(scale=float("nan")), "scale must be finite, got nan"),
+    "scale kind": (qkv(scale="log"), "scale must be a scale rule, a number or a tensor, got 'log'"),
+    "scale shape": (qkv(scale=torch.ones(3)), r"scale must be of shape \[H\] or broadcastable to \[B,H,Q\]"),
+    "score": (qkv(score="dot"), r"score must be Dot\(\), Cosine\(\) or Additive\(...\), got 'dot'"),
+    "softcap": (qkv(softcap=0.0), "softcap must be positive and finite, or None, got 0.0"),
+    "sink": (qkv(sink=torch.ones(3)), r"sink must be a tensor of shape \[H\] = \[4\], got \[3\]"),
+    "dropout": (qkv(dropout=1.0), r"dropout must be a number in \[0, 1\), got 1.0"),
+    "dropout below": (qkv(dropout=-0.1), r"dropout must be a number in \[0, 1\), got -0.1"),
+    "bias": (qkv(bias=torch.ones(5, 7).int()), "bias.dtype must be floating point"),
+    "bias kind": (qkv(bias="alibi"), "bias must be a tensor, Relative or ALiBi, got 'alibi'"),
+    "bias shape": (qkv(bias=torch.ones(3, 5, 7)), "bias must be broadcastable to"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name):
+    given, message = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        at.attend(**given)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError, match="causal"):
+        at.attend(**qkv(causal=True))
+    with pytest.raises(ValueError, match="option must be one of .*'weights'.*, got 'causal'"):
+        at.explain(**qkv(causal=True))

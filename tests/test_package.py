@@ -1,0 +1,43 @@
+import subprocess
+import sys
+
+import pytest
+
+import attentropy as at
+
+HEAVY = ("transformers", "scipy", "matplotlib", "triton", "lightning", "pandas")
+
+
+def imported(code):
+    """Modules that a fresh interpreter holds after running `code`."""
+    code += "\nimport sys; print('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_the_package_is_light():
+    held = imported("import attentropy")
+    assert not held & {*HEAVY, "torch"}
+
+
+def test_attention_is_light():
+    held = imported(
+        "import torch, attentropy as at\nq = torch.ones(1, 1, 4, 8)\nat.attend(q, q, q, mask=at.causal)"
+    )
+    assert not held & set(HEAVY)
+    assert "torch" in held
+
+
+def test_the_probe_sees_what_is_imported():
+    assert "scipy" in imported("import scipy")
+
+
+def test_every_public_name_exists():
+    for name in at.__all__:
+        assert getattr(at, name) is not None
+    assert set(at.__all__) <= set(dir(at))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="attention_is_all"):
+        at.attention_is_all  # noqa: B018

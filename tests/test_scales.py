@@ -1,0 +1,84 @@
+import math
+
+import pytest
+import torch
+
+import attentropy as at
+
+VISIBLE = torch.tensor([0, 1, 2, 100, 65536])
+RULES = {
+    "inverse sqrt": (at.InverseSqrt(), lambda n, d: d**-0.5),
+    "log length": (at.LogLength(1.5), lambda n, d: 1.5 * math.log(n) / d),
+    "fixed length": (at.LogLength(length=512), lambda n, d: math.log(512) / d),
+    "log length from": (
+        at.LogLengthFrom(64), lambda n, d: max(1, math.log(n) / math.log(64)) / d**0.5,
+    ),
+    "mixed": (at.Mixed(0.5, 0.2), lambda n, d: 0.5 / d**0.5 + 0.2 * math.log(n) / d),
+    "temperature": (at.Temperature(0.07), lambda n, d: 1 / 0.07),
+    "constant": (at.Constant(3.0), lambda n, d: 3.0),
+    "power": (at.PowerLength(0.5, 64), lambda n, d: (n / 64) ** 0.5 / d**0.5),
+    "hold entropy": (
+        at.HoldEntropy(128, 2.0),
+        lambda n, d: math.sqrt(max(0, 1 + 2 * math.log(n / 128) / 4)) / d**0.5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("head_dim", [1, 64])
+def test_formulas(name, head_dim):
+    rule, formula = RULES[name]
+    want = [formula(max(1, n), head_dim) for n in VISIBLE.tolist()]
+    got = rule(head_dim, VISIBLE)
+    torch.testing.assert_close(got, torch.tensor(want), atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_float64_counts_give_float64_scales(name):
+    assert RULES[name][0](8, VISIBLE.double()).dtype == torch.float64
+
+
+def test_hold_entropy_takes_one_spread_for_each_head():
+    rule = at.HoldEntropy(16, [1.0, 2.0])
+    got = rule(4, torch.tensor([[[16, 64]]]).expand(1, 2, 2))
+    for head, spread in enumerate((1.0, 2.0)):
+        one = at.HoldEntropy(16, spread)(4, torch.tensor([16, 64]))
+        torch.testing.assert_close(got[0, head], one)
+
+
+def test_causal_rows_get_their_own_length():
+    q = torch.randn(1, 1, 6, 8, dtype=torch.float64)
+    got = at.attend(q, q, q, mask=at.causal, scale=at.LogLength(2.0)).stats.lse
+    for i in range(6):
+        s = q[0, 0, i] @ q[0, 0, : i + 1].T * 2 * math.log(i + 1) / 8
+        assert got[0, 0, i].item() == pytest.approx(s.logsumexp(0).item())
+
+
+def test_cross_attention_counts_keys():
+    q, k = torch.randn(1, 1, 3, 8), torch.randn(1, 1, 50, 8)
+    got = at.attend(q, k, k, scale=at.LogLength())
+    want = at.attend(q, k, k, scale=math.log(50) / 8)
+    torch.testing.assert_close(got.out, want.out)
+
+
+BAD = {
+    "kappa nan": (lambda: at.LogLength(math.nan), "LogLength: kappa must be finite, got nan"),
+    "kappa negative": (lambda: at.LogLength(-1.0), "LogLength: kappa must be > 0, got -1.0"),
+    "length": (lambda: at.LogLength(length=0), "LogLength: length must be >= 1, got 0"),
+    "reference": (lambda: at.LogLengthFrom(1), "LogLengthFrom: reference must be >= 2, got 1"),
+    "tau zero": (lambda: at.Temperature(0), "Temperature: tau must be > 0, got 0"),
+    "tau negative": (lambda: at.Temperature(-0.1), "Temperature: tau must be > 0, got -0.1"),
+    "value": (lambda: at.Constant(math.inf), "Constant: value must be finite, got inf"),
+    "text": (lambda: at.Constant("1"), "Constant: value must be a number, got '1'"),
+    "beta": (lambda: at.Mixed(beta=math.nan), "Mixed: beta must be finite, got nan"),
+    "exponent": (lambda: at.PowerLength(math.nan, 3), "PowerLength: exponent must be finite"),
+    "spread": (lambda: at.HoldEntropy(10, 0.0), "HoldEntropy: spread must be > 0, got 0.0"),
+    "spreads": (lambda: at.HoldEntropy(10, (1.0, -1.0)), "HoldEntropy: spread must be > 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name):
+    make, message = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+
+import attentropy as at
+
+
+def attended(**given):
+    q, k, v = (torch.randn(2, 3, 6, 8, dtype=torch.float64) for _ in range(3))
+    return at.attend(q, k, v, mask=at.causal, **given)
+
+
+def test_derived_statistics():
+    stats = attended().stats
+    n = stats.visible.double()
+    torch.testing.assert_close(stats.perplexity, stats.entropy.exp())
+    torch.testing.assert_close(stats.deficit, n.log() - stats.entropy)
+    torch.testing.assert_close(stats.sparsity, 1 / (n * stats.collision).sqrt())
+    torch.testing.assert_close(stats.gradient_flow, 1 - stats.collision)
+    torch.testing.assert_close(stats.mean_logit, stats.lse - stats.entropy)
+    torch.testing.assert_close(
+        stats.normalized_entropy[..., 1:], (stats.entropy / n.log())[..., 1:]
+    )
+    assert stats.normalized_entropy[..., 0].isnan().all()
+
+
+def test_per_head_skips_rows_without_a_choice():
+    stats = attended().stats
+    heads = stats.per_head()
+    assert heads.entropy.shape == (3,)
+    torch.testing.assert_close(heads.entropy, stats.entropy[..., 1:].mean((0, 2)))
+    torch.testing.assert_close(
+        heads.normalized_entropy, stats.normalized_entropy[..., 1:].mean((0, 2))
+    )
+    torch.testing.assert_close(heads.max_logit, stats.max_logit[..., 1:].amax((0, 2)))
+    assert heads.rows.tolist() == [10, 10, 10]
+    assert torch.equal(heads["entropy"], heads.entropy)
+    assert "sink_mass" not in list(heads)
+    assert dict(heads).keys() == set(heads.keys())
+    with pytest.raises(KeyError):
+        heads["sink_mass"]
+
+
+def test_per_head_without_any_choice_is_nan():
+    q = torch.randn(1, 2, 1, 8)
+    heads = at.attend(q, q, q).stats.per_head()
+    assert heads.entropy.isnan().all()
+    assert heads.max_logit.isnan().all()
+
+
+def test_per_head_of_other_weights():
+    heads = attended(weights=at.ReluSquared()).stats.per_head()
+    assert heads.entropy is None
+    assert heads.sparsity.isfinite().all()
+    assert (
+        at.attend(*(torch.randn(1, 2, 4, 8) for _ in range(3)), weights=at.Decay(0.5))
+        .stats.per_head()
+        .max_logit
+        is None
+    )
+
+
+def test_blind_rows_in_derived_statistics():
+    q = torch.randn(1, 1, 3, 8)
+    stats = at.attend(q, q, q, mask=~at.full).stats
+    assert stats.perplexity.tolist() == [[[1.0] * 3]]
+    assert stats.deficit.tolist() == [[[0.0] * 3]]
+    assert stats.top_probability.tolist() == [[[0.0] * 3]]
+    assert stats.gradient_flow.tolist() == [[[0.0] * 3]]
+    assert stats.mean_logit.tolist() == [[[-math.inf] * 3]]
+
+
+def test_gradients_through_derived_statistics():
+    q = torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True)
+    stats = at.attend(q, q, q, mask=at.causal).stats
+    for name in ("perplexity", "sparsity", "deficit", "gradient_flow", "mean_logit"):
+        (g,) = torch.autograd.grad(getattr(stats, name).sum(), q, retain_graph=True)
+        assert g.isfinite().all(), name
