@@ -1,10 +1,11 @@
 """transformers models and tokenizers, loaded quietly and only from where it is allowed."""
 
+import io
 import logging
 import os
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 from torch import nn
@@ -89,7 +90,7 @@ def _quiet() -> Iterator[None]:
     hf.set_verbosity(logging.ERROR)
     hf.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # some bars obey nothing
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -62,7 +62,8 @@ def tiles(scan: Scan) -> list[Tile]:
             found.append(Tile("Median entropy", f"{share:.0%}", note))
     last = next((m for m in reversed(scan.measures) if m.perplexity is not None), None)
     if last is not None and best is not None and best.perplexity is not None:
-        note = f"at {best.length:,}; {last.perplexity:.3g} at {last.length:,}"
+        longer = f"; {last.perplexity:.3g} at {last.length:,}" if last is not best else ""
+        note = f"at {best.length:,}{longer}"
         found.append(Tile("Text perplexity", f"{best.perplexity:.3g}", note))
     return found
 

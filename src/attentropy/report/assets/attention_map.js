@@ -11,7 +11,7 @@ function attentionMap(maps, key) {
   const canvas = el("canvas", { width: maps.side, height: maps.side, role: "img", "aria-label": "Attention map: queries top to bottom, keys left to right" });
   const span = maps.length / maps.side;
   const text = span > 1
-    ? `The first ${whole(maps.length)} tokens; each cell is the mean of ${short(span)} × ${short(span)} weights.`
+    ? `The first ${whole(maps.length)} tokens; each cell is the mean of ${tick(span)} × ${tick(span)} weights.`
     : `The first ${whole(maps.length)} tokens; each cell is one weight.`;
   const side = el("div", { class: "map-side" }, el("p", { text: `${text} Queries top to bottom, keys left to right; colour is the square root of the weight.` }), reading);
   const node = el("div", { class: "map-box" }, canvas, side);
