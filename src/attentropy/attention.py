@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, UnsupportedError
-from attentropy.kernels import linear, reference, streaming
+from attentropy.kernels import fused, linear, reference, streaming
 from attentropy.kernels.call import Call, Rows
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, resolve
@@ -29,6 +29,7 @@ from attentropy.weights import Kernelised, Weights
 # in the order in which "auto" asks them
 KERNELS: dict[str, ModuleType] = {
     "linear": linear,
+    "fused": fused,
     "streaming": streaming,
     "reference": reference,
 }

@@ -9,11 +9,14 @@ import click
 
 from attentropy._version import __version__
 
-COMMANDS: dict[str, str] = {  # name -> one line of help; the file of the name holds `command`
+COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
     "report": "The HTML report of a training run, or of a scan.json again.",
     "serve": "Scans and runs of a folder on a local web page, live.",
-}
+    "theory": "Look closed forms up, and evaluate them.",
+    "claims": "Check the statements of the source documents by running them.",
+    "curves": "Write the figures of the theory, with their numbers.",
+}  # name -> one line of help; the file of the name holds `command`
 
 
 class _Commands(click.Group):

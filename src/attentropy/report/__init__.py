@@ -1,8 +1,4 @@
-"""Reports: a scan or a training run as one HTML file that needs nothing else.
-
-from attentropy.report import scan_page
-Path("report.html").write_text(scan_page(scan), encoding="utf-8")
-"""
+"""What was measured, as files to read: figures, and reports that are one HTML file each."""
 
 from attentropy.report.page import render
 from attentropy.report.payload import scan_payload

@@ -1,0 +1,33 @@
+"""Build hook: compile the fused kernel when there is a compiler, else ship the package without it."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class FusedKernelHook(BuildHookInterface):
+    """Adds the libraries to the wheel, which then is for one platform and any Python."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile; with no library the wheel stays pure and attention runs on torch."""
+        built, problem = _builder(Path(self.root)).build()
+        if problem:
+            self.app.display_warning(f"fused kernel: {problem}")
+        if not built:
+            return
+        build_data["artifacts"].append("src/attentropy/kernels/_lib/*.so")
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-linux_x86_64"
+
+
+def _builder(root: Path) -> Any:
+    """src/attentropy/kernels/build.py, which the package uses too; not importable yet."""
+    path = root / "src" / "attentropy" / "kernels" / "build.py"
+    spec = importlib.util.spec_from_file_location("attentropy_build", path)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

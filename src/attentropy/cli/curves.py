@@ -1,0 +1,32 @@
+"""`attentropy curves`: the figures of the theory, with their numbers."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--out", default="curves", show_default=True, help="Folder to write to.")
+@click.option("--only", multiple=True, help="Only this figure; repeatable. Names: see --list.")
+@click.option("--list", "list_", is_flag=True, help="List the figures and stop.")
+def command(out: str, only: tuple[str, ...], list_: bool) -> None:
+    """Write each figure as PNG and SVG, and the numbers it shows as CSV."""
+    from attentropy.report.curves import FIGURES, write
+
+    if list_:
+        for name, figure in FIGURES.items():
+            click.echo(f"{name:26} {figure.title}")
+        return
+    unknown = sorted(set(only) - set(FIGURES))
+    if unknown:
+        raise click.UsageError(f"no figure {', '.join(unknown)}; see --list")
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    chosen = [FIGURES[name] for name in only or FIGURES]
+    for figure in track(
+        chosen, "drawing", console=console, transient=True, disable=not console.is_terminal
+    ):
+        for path in write(figure, Path(out)):
+            click.echo(path)

@@ -1,0 +1,413 @@
+// The backward pass of the heads that share one head of keys. With z = ln p, and gradients dO,
+// dLSE, dH, dC of output, lse, entropy and collision, the gradient of a logit is
+//     ds = p (dP - c - dH z + 2 dC p),   c = dO.O + dH H - dLSE + 2 dC C,   dP = dO v.
+#pragma once
+#include <numeric>
+
+#include "forward.h"
+
+constexpr int BACK_KEYS = 192;  // keys of a block, at most
+constexpr int64_t CHUNK = 256;  // keys owned at a time when several tasks share one head
+
+static inline int64_t padded(int64_t n) { return (n + W - 1) / W * W; }
+
+// Which keys a task owns: chunks `part`, `part + parts`, ... so that causal work is even.
+struct Share {
+    int64_t part, parts, K;
+    template <class Visit>
+    void ranges(Visit&& visit) const {
+        if (parts == 1) return visit(int64_t(0), K);
+        for (int64_t j = part * CHUNK; j < K; j += parts * CHUNK) visit(j, std::min(K, j + CHUNK));
+    }
+};
+
+template <class Op, class T>
+struct BackwardPass {
+    const Args& a;
+    Share share;
+    float *partial, *tables;     // dq of this part; gradients of relative of this part, by head
+    float* drelative = nullptr;  // those of the present head
+    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *dk, *dv;
+    float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
+    int64_t ldk, ldv;
+    bool keys_tainted = false, rows_tainted = false;
+    alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], scale[P], one[P];
+    Lanes lanes;
+
+    static constexpr bool f32 = sizeof(T) == 4;
+    static bool direct(int64_t D) { return f32 && D % W == 0; }
+
+    static size_t room(const Args& a) {
+        size_t d = padded(a.D), e = padded(a.Dv), tile = BACK_KEYS * P;
+        return Scratch::room(a.D * P) * 2 + Scratch::room(d * P) + Scratch::room(a.Dv * P) +
+               Scratch::room(e * P) + Scratch::room(tile) * 3 + Scratch::room(BACK_KEYS + P + W) +
+               (Op::width == 2 ? Scratch::room(tile / 2 + P) * 3 + Scratch::room((a.K + 1) / 2 * a.D) : 0) +
+               (direct(a.D) ? 0 : Scratch::room(a.K * d)) +
+               (direct(a.Dv) ? 0 : Scratch::room(a.K * e)) + Extras::room(a, BACK_KEYS);
+    }
+
+    BackwardPass(const Args& a, Share share, float* partial, float* tables)
+        : a(a), share(share), partial(partial), tables(tables) {
+        std::fill(one, one + P, 1.0f);
+    }
+
+    void run(int64_t b, int64_t hk) {
+        Scratch& mem = scratch();
+        mem.reserve(room(a));
+        qt = mem.take<float>(a.D * P);
+        dqt = mem.take<float>(a.D * P);
+        qn = mem.take<float>(padded(a.D) * P);
+        gt = mem.take<float>(a.Dv * P);
+        gn = mem.take<float>(padded(a.Dv) * P);
+        s = mem.take<float>(BACK_KEYS * P);
+        dp = mem.take<float>(BACK_KEYS * P);
+        slopes = mem.take<float>(BACK_KEYS * P);
+        dtable = mem.take<float>(BACK_KEYS + P + W);
+        dk = accumulator(mem, a.dk, a.dks, b, hk, a.D, ldk);
+        dv = accumulator(mem, a.dv, a.dvs, b, hk, a.Dv, ldv);
+        const T* k = at3<T>(a.k, a.ks, b, hk, 0);
+        const T* v = at3<T>(a.v, a.vs, b, hk, 0);
+        if constexpr (Op::width == 2) {
+            for (float** p : {&pw, &dw, &dj}) *p = mem.take<float>(BACK_KEYS * P / 2 + P);
+            kp = mem.take<float>((a.K + 1) / 2 * a.D);
+            pair_rows(k, a.ks[2], 0, a.K, a.D, kp, a.D);
+        }
+        keys_tainted = tainted(k, a.ks[2], a.K, a.D) || tainted(v, a.vs[2], a.K, a.Dv);
+        int64_t group = a.H / a.Hk;
+        size_t mark = mem.used;
+        for (int64_t h = hk * group; h < (hk + 1) * group; ++h)
+            for (int64_t i0 = 0; i0 < a.Q; i0 += P) {
+                mem.used = mark;
+                if (tables) drelative = tables + h * share.parts * (2 * a.reach + 1);
+                panel({b, h, i0, int(std::min<int64_t>(P, a.Q - i0))}, k, v, mem);
+            }
+        if (!direct(a.D)) write_keys(dk, ldk, a.dk, a.dks, b, hk, a.D);
+        if (!direct(a.Dv)) write_keys(dv, ldv, a.dv, a.dvs, b, hk, a.Dv);
+    }
+
+    float* accumulator(Scratch& mem, char* out, const int64_t (&strides)[3], int64_t b, int64_t hk,
+                       int64_t D, int64_t& ld) {
+        float* p;
+        if (direct(D)) {
+            p = const_cast<float*>(at3<float>(out, strides, b, hk, 0));
+            ld = strides[2];
+        } else {
+            ld = padded(D);
+            p = mem.take<float>(a.K * ld);
+        }
+        share.ranges([&](int64_t j0, int64_t j1) {
+            for (int64_t j = j0; j < j1; ++j) std::memset(p + j * ld, 0, (direct(D) ? D : ld) * 4);
+        });
+        return p;
+    }
+    void write_keys(const float* p, int64_t ld, char* out, const int64_t (&strides)[3], int64_t b,
+                    int64_t hk, int64_t D) {
+        share.ranges([&](int64_t j0, int64_t j1) {
+            for (int64_t j = j0; j < j1; ++j) {
+                T* row = const_cast<T*>(at3<T>(out, strides, b, hk, j));
+                for (int64_t d = 0; d < D; ++d) put(row + d, p[j * ld + d]);
+            }
+        });
+    }
+    static bool tainted(const T* x, int64_t stride, int64_t rows, int64_t D) {
+        vf t = {};
+        for (int64_t j = 0; j < rows; ++j) {
+            int64_t d = 0;
+            for (; d + W <= D; d += W) t += load(x + j * stride + d) * 0.0f;
+            if (d < D) t += load_part(x + j * stride + d, int(D - d)) * 0.0f;
+        }
+        return any(t != 0.0f);
+    }
+
+    void panel(const Where& w, const T* k, const T* v, Scratch& mem) {
+        Extras extras(a, w, mem, BACK_KEYS);
+        start(w);
+        share.ranges([&](int64_t from, int64_t to) {
+            lanes.spans(BACK_KEYS, int(from), int(to), [&](const Span& span) {
+                const float* kj = reinterpret_cast<const float*>(k + span.j0 * a.ks[2]);
+                const float* vj = reinterpret_cast<const float*>(v + span.j0 * a.vs[2]);
+                constexpr int X = Op::width;
+                gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0, span.v1,
+                                         a.D / X, scale);
+                gemm<Op, BY_ROWS, false>(vj, a.vs[2] / X, gt, P, dp, P, span.rows(), span.v0, span.v1,
+                                         a.Dv / X);
+                logit_gradients(w, span, extras);
+                bool hides = span.edge || extras.tile;
+                if (hides && (keys_tainted || rows_tainted))
+                    accumulate_carefully(w, span, k);
+                else
+                    accumulate(w, span, kj);
+            });
+        });
+        write_queries(w);
+    }
+
+    void start(const Where& w) {
+        lanes.init(a, w);
+        const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0);
+        const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0);
+        for (int i = 0; i < P; ++i) {
+            scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
+            top[i] = c[i] = dh[i] = dc[i] = 0.0f, shift[i] = INF;
+            if (i < w.n) row(w, i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
+        }
+        pack_queries<Op>(q, a.qs[2], w.n, a.D, scale, qt);
+        pack_queries<Op>(g, a.douts[2], w.n, a.Dv, one, gt);
+        if constexpr (Op::width == 2) {
+            pair_rows(q, a.qs[2], 0, w.n, a.D, qn, padded(a.D));
+            pair_rows(g, a.douts[2], 0, w.n, a.Dv, gn, padded(a.Dv));
+        } else {
+            copy_rows(q, a.qs[2], w.n, a.D, scale, qn);
+            copy_rows(g, a.douts[2], w.n, a.Dv, one, gn);
+        }
+        vf t = {};
+        for (int i = 0; i < P; i += W) t += (load(c + i) + load(dh + i) + load(top + i)) * 0.0f;
+        rows_tainted = any(t != 0.0f) || tainted(q, a.qs[2], w.n, a.D) ||
+                       tainted(g, a.douts[2], w.n, a.Dv);
+        std::memset(dqt, 0, a.D * P * sizeof(float));
+    }
+    void row(const Where& w, int i, const T* out, const T* g) {
+        int64_t r = w.row(a) + i;
+        vf acc = {};
+        float delta = 0.0f;
+        int64_t d = 0;
+        for (; d + W <= a.Dv; d += W) acc += load(out + d) * load(g + d);
+        for (; d < a.Dv; ++d) delta += to_float(out[d]) * to_float(g[d]);
+        delta += sum(acc);
+        if (a.max_logit[r] != -INF) top[i] = a.max_logit[r], shift[i] = a.shift[r];
+        dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
+        dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
+        c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];
+    }
+    static void copy_rows(const T* x, int64_t stride, int n, int64_t D, const float* factor,
+                          float* to) {
+        int64_t ld = padded(D);
+        for (int i = 0; i < n; ++i)
+            for (int64_t d = 0; d < ld; d += W) {
+                const T* p = x + i * stride + d;
+                store(to + i * ld + d, (d + W <= D ? load(p) : load_part(p, int(D - d))) * factor[i]);
+            }
+    }
+
+    // s becomes p, dp becomes ds; biases take their share of ds here.
+    void logit_gradients(const Where& w, const Span& span, Extras& extras) {
+        bool plain = !span.edge && !extras.any();
+        if (!plain) {
+            extras.prepare(span);
+            vf slope;
+            for (int j = 0; j < span.rows(); ++j)
+                for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W) {
+                    store(s + x, extras.finish(span, lanes, j, v, load(s + x), slope));
+                    if (a.softcap != 0) store(slopes + x, slope);
+                }
+        }
+        vec_chunks(span.v0, span.v1, [&](auto nv, int g) { soften<decltype(nv)::value>(span, g); });
+        if (!plain && rows_tainted) scrub(span, extras);
+        if (drelative) add_table(w, span, extras);
+        if (a.dbias) add_bias(w, span, extras);
+        if (a.softcap != 0)
+            for (int j = 0; j < span.rows(); ++j)
+                for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W)
+                    store(dp + x, load(dp + x) * load(slopes + x));
+    }
+    template <int NV>
+    void soften(const Span& span, int g) {
+        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV];
+        for (int v = 0; v < NV; ++v) {
+            int x = (g + v) * W;
+            m[v] = load(top + x), sh[v] = load(shift + x), cc[v] = load(c + x);
+            h[v] = load(dh + x), cd[v] = load(dc + x);
+        }
+        for (int j = 0; j < span.rows(); ++j) {
+            float *ps = s + j * P + g * W, *pd = dp + j * P + g * W;
+#pragma GCC unroll 8
+            for (int v = 0; v < NV; ++v) {
+                vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_cut(z);
+                vf x = load(pd + v * W) - cc[v] - h[v] * z + cd[v] * p;
+                store(ps + v * W, p);
+                store(pd + v * W, z < LOWEST ? vf{} : p * x);
+            }
+        }
+    }
+    // In a row of NaN hidden keys have weight NaN; make it 0.
+    void scrub(const Span& span, const Extras& extras) {
+        for (int j = 0; j < span.rows(); ++j)
+            for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W) {
+                vi seen = extras.seen(span, lanes, j, v);
+                store(s + x, seen ? load(s + x) : vf{});
+                store(dp + x, seen ? load(dp + x) : vf{});
+            }
+    }
+    void add_table(const Where&, const Span& span, const Extras& extras) {
+        std::memset(dtable, 0, (span.rows() + P) * sizeof(float));
+        for (int j = 0; j < span.rows(); ++j)
+            for (int v = span.v0; v < span.v1; ++v) {
+                float* p = dtable + v * W + (span.rows() - 1 - j);
+                store(p, load(p) + load(dp + j * P + v * W));
+            }
+        for (int p = 0; p < span.rows() + P; ++p)
+            drelative[std::clamp(extras.distance(span, p), -a.reach, a.reach) + a.reach] += dtable[p];
+    }
+    void add_bias(const Where& w, const Span& span, Extras& extras) {
+        const int64_t(&bs)[4] = a.dbiass;
+        int64_t n = span.rows(), ld = padded(n);
+        for (int g = span.v0; g < span.v1; ++g)
+            for (int64_t j = 0; j < n; j += W) {
+                vf r[W];
+                for (int i = 0; i < W; ++i) r[i] = load(dp + std::min(j + i, n - 1) * P + g * W);
+                transpose(r);
+                for (int i = 0; i < W; ++i) store(extras.rows + (g * W + i) * ld + j, r[i]);
+            }
+        for (int i = span.v0 * W; i < std::min(w.n, span.v1 * W); ++i) {
+            const float* r = extras.rows + i * ld;
+            float* to = a.dbias + w.b * bs[0] + w.h * bs[1] + (w.i0 + i) * bs[2] + span.j0 * bs[3];
+            if (bs[3] == 1) {
+                for (int64_t j = 0; j < n; ++j) to[j] += r[j];
+            } else {
+                for (int64_t j = 0; j < n; ++j) to[j * bs[3]] += r[j];
+            }
+        }
+    }
+
+    // dv += p dO, dk += ds q, dq += ds k. Scale: in q for floats, in ds for pairs.
+    void accumulate(const Where& w, const Span& span, const float* k) {
+        int i0 = span.v0 * W, n = std::min(w.n, span.v1 * W) - i0, rows = span.rows();
+        int64_t e = padded(a.Dv), d = padded(a.D);
+        float *dvj = dv + span.j0 * ldv, *dkj = dk + span.j0 * ldk;
+        if constexpr (Op::width == 2) {
+            pair_weights(span);
+            int64_t x = i0 / 2, steps = (n + 1) / 2, pairs = (span.j1 + 1) / 2 - span.j0 / 2;
+            gemm<Op, BY_ROWS, true>(pw + x, P / 2, gn + x * e, e, dvj, ldv, rows, 0, int(e / W), steps);
+            gemm<Op, BY_ROWS, true>(dw + x, P / 2, qn + x * d, d, dkj, ldk, rows, 0, int(d / W), steps);
+            gemm<Op, BY_COLUMNS, true>(kp + span.j0 / 2 * a.D, a.D, dj, P, dqt, P, a.D, span.v0,
+                                       span.v1, pairs);
+        } else {
+            gemm<Op, BY_ROWS, true>(s + i0, P, gn + i0 * e, e, dvj, ldv, rows, 0, int(e / W), n);
+            gemm<Op, BY_ROWS, true>(dp + i0, P, qn + i0 * d, d, dkj, ldk, rows, 0, int(d / W), n);
+            gemm<Op, BY_COLUMNS, true>(k, a.ks[2], dp, P, dqt, P, a.D, span.v0, span.v1, rows);
+        }
+    }
+    // p and ds as bf16: by rows (words of two lanes), and ds also as words of two keys.
+    void pair_weights(const Span& span) {
+#ifdef __AVX512BF16__
+        int rows = span.rows();
+        for (int v = span.v0; v < span.v1; ++v) {
+            vf f = load(scale + v * W);
+            for (int j = -(span.j0 & 1); j < rows; j += 2) {
+                bool first = j >= 0, second = j + 1 < rows;
+                const float *x = s + j * P + v * W, *y = dp + j * P + v * W;
+                __m512i p = halves(first ? load(x) : vf{}, second ? load(x + P) : vf{});
+                __m512i ds = halves(first ? load(y) * f : vf{}, second ? load(y + P) * f : vf{});
+                store(dj + (j + 1) / 2 * P + v * W, interleaved(ds));
+                int64_t at = j * (P / 2) + v * (W / 2);
+                if (first) {
+                    std::memcpy(pw + at, &p, 32);
+                    std::memcpy(dw + at, &ds, 32);
+                }
+                if (second) {
+                    std::memcpy(pw + at + P / 2, reinterpret_cast<char*>(&p) + 32, 32);
+                    std::memcpy(dw + at + P / 2, reinterpret_cast<char*>(&ds) + 32, 32);
+                }
+            }
+        }
+#else
+        (void)span;
+#endif
+    }
+    // As accumulate, but a pair with weight 0 adds nothing, not even 0 * NaN.
+    void accumulate_carefully(const Where& w, const Span& span, const T* k) {
+        for (int i = span.v0 * W; i < std::min(w.n, span.v1 * W); ++i) {
+            const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i);
+            const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0 + i);
+            for (int j = 0; j < span.rows(); ++j) {
+                float p = s[j * P + i], ds = dp[j * P + i];
+                if (p == 0.0f && ds == 0.0f) continue;
+                int64_t key = span.j0 + j;
+                float scaled = ds * scale[i], dx = Op::width == 2 ? scaled : ds;
+                for (int64_t x = 0; x < a.Dv; ++x) dv[key * ldv + x] += p * to_float(g[x]);
+                for (int64_t x = 0; x < a.D; ++x) {
+                    dk[key * ldk + x] += scaled * to_float(q[x]);
+                    dqt[x * P + i] += dx * to_float(k[key * a.ks[2] + x]);
+                }
+            }
+        }
+    }
+
+    void write_queries(const Where& w) {
+        const float* factor = Op::width == 2 ? one : scale;
+        if (a.dscale) {  // never for pairs: there the scale is in dqt already
+            for (int i = 0; i < w.n; ++i) {
+                const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i);
+                float x = 0.0f;
+                for (int64_t d = 0; d < a.D; ++d) x += to_float(q[d]) * dqt[d * P + i];
+                float* to = partial ? partial + a.B * a.H * a.Q * a.D : a.dscale;
+                to[w.row(a) + i] = x;
+            }
+        }
+        if (partial) {
+            unpack_lanes(dqt, a.D, w.n, factor, partial + w.row(a) * a.D, a.D);
+        } else {
+            T* dq = const_cast<T*>(at3<T>(a.dq, a.dqs, w.b, w.h, w.i0));
+            unpack_lanes(dqt, a.D, w.n, factor, dq, a.dqs[2]);
+        }
+    }
+};
+
+// How the work is cut: units that may run at the same time, and parts of the keys of each.
+struct Cut {
+    int64_t batches, heads, parts;  // units are batches x heads; a 1 stands for a loop inside
+    explicit Cut(const Args& a) {
+        bool shared_b = a.dbias && a.dbiass[0] == 0, shared_h = a.dbias && a.dbiass[1] == 0;
+        batches = shared_b ? 1 : a.B;
+        heads = shared_h ? 1 : a.Hk;
+        parts = 1;
+        int64_t units = batches * heads, chunks = (a.K + CHUNK - 1) / CHUNK;
+        bool keys_shared = a.dbias && a.dbiass[3] == 0 && a.K > 1;
+        if (units >= 4 * a.threads || units % a.threads == 0 || keys_shared) return;
+        parts = std::min({a.threads / std::gcd(units, a.threads), chunks, int64_t(8)});
+    }
+};
+
+// dq, and dscale after it, are the sums over parts, in their order.
+template <class T>
+static void sum_parts(const Args& a, const float* partials, int64_t parts, int64_t size) {
+    int64_t rows = a.B * a.H * a.Q;
+    run_tasks(a, a.B * a.H, [&](int64_t head) {
+        for (int64_t i = 0; i < a.Q; ++i) {
+            int64_t row = head * a.Q + i;
+            T* dq = const_cast<T*>(at3<T>(a.dq, a.dqs, head / a.H, head % a.H, i));
+            for (int64_t d = 0; d < a.D; ++d) {
+                float x = 0.0f;
+                for (int64_t p = 0; p < parts; ++p) x += partials[p * size + row * a.D + d];
+                put(dq + d, x);
+            }
+            if (!a.dscale) continue;
+            a.dscale[row] = 0.0f;
+            for (int64_t p = 0; p < parts; ++p) a.dscale[row] += partials[p * size + rows * a.D + row];
+        }
+    });
+}
+
+template <class Op, class T>
+static void backward(const Args& a) {
+    Cut cut(a);
+    int64_t table = 2 * a.reach + 1, rows = a.B * a.H * a.Q, size = rows * (a.D + 1);
+    std::unique_ptr<float, void (*)(void*)> partials(nullptr, std::free);
+    if (cut.parts > 1) partials.reset(static_cast<float*>(std::malloc(cut.parts * size * 4)));
+    std::vector<float> tables(a.drelative ? a.B * a.H * cut.parts * table : 0, 0.0f);
+    run_tasks(a, cut.batches * cut.heads * cut.parts, [&](int64_t task) {
+        int64_t part = task % cut.parts, unit = task / cut.parts;
+        int64_t b0 = unit / cut.heads, h0 = unit % cut.heads;
+        for (int64_t b = b0; b < a.B; b += cut.batches)
+            for (int64_t hk = h0; hk < a.Hk; hk += cut.heads) {
+                float* partial = cut.parts > 1 ? partials.get() + part * size : nullptr;
+                float* first = a.drelative ? &tables[(b * a.H * cut.parts + part) * table] : nullptr;
+                BackwardPass<Op, T>(a, {part, cut.parts, a.K}, partial, first).run(b, hk);
+            }
+    });
+    if (cut.parts > 1) sum_parts<T>(a, partials.get(), cut.parts, size);
+    for (int64_t i = 0; i < int64_t(tables.size()); ++i) {
+        int64_t h = i / table / cut.parts % a.H;
+        a.drelative[h * table + i % table] += tables[i];
+    }
+}

@@ -1,0 +1,255 @@
+// The forward pass of one panel: scores, running maximum, weights and their sums, output.
+#pragma once
+#include "row.h"
+
+constexpr int KEYS = 256;  // keys of a block, at most
+
+// Values of one head as words of two keys, made block by block when first needed, kept by the
+// thread from one panel of the head to the next.
+struct PairedValues {
+    std::vector<float> words;
+    std::vector<uint8_t> done;
+    int64_t call = 0, head = -1;
+    static constexpr int64_t BLOCK = 64;
+
+    const float* get(const Args& a, int64_t id, int64_t b, int64_t hk, int64_t j0, int64_t j1) {
+        int64_t here = b * a.Hk + hk;
+        if (call != id || head != here) {
+            call = id, head = here;
+            words.resize((a.K + 1) / 2 * a.Dv);
+            if (poisoned) std::fill(words.begin(), words.end(), NAN);
+            done.assign(a.K / BLOCK + 1, 0);
+        }
+        const bf16* v = at3<bf16>(a.v, a.vs, b, hk, 0);
+        for (int64_t x = j0 / BLOCK; x * BLOCK < j1; ++x) {
+            if (!done[x])
+                pair_rows(v, a.vs[2], x * BLOCK, std::min(a.K, (x + 1) * BLOCK), a.Dv, words.data(), a.Dv);
+            done[x] = 1;
+        }
+        return words.data() + j0 / 2 * a.Dv;
+    }
+};
+
+static inline PairedValues& paired_values() {
+    static thread_local PairedValues v;
+    return v;
+}
+
+template <class Op, class T>
+struct ForwardPass {
+    const Args& a;
+    int64_t id;  // of the call
+    float *qt, *s, *o;
+    alignas(64) float m[P], l[P], t[P], c[P], best[P], decay[P], factor[P], scale[P];
+    alignas(64) int32_t tile[P], arg[P];
+    Lanes lanes;
+
+    static size_t room(const Args& a) {
+        return Scratch::room(a.D * P) + Scratch::room(KEYS * P) + Scratch::room(a.Dv * P) +
+               Extras::room(a, KEYS) + RowPass<T>::room(a);
+    }
+    ForwardPass(const Args& a, int64_t id) : a(a), id(id) {}
+
+    void run(const Where& w) {
+        Scratch& mem = scratch();
+        mem.reserve(room(a));
+        qt = mem.take<float>(a.D * P);
+        s = mem.take<float>(KEYS * P);
+        o = mem.take<float>(a.Dv * P);
+        Extras extras(a, w, mem, KEYS);
+        start(w);
+        lanes.spans(KEYS, 0, int(a.K), [&](const Span& span) {
+            int64_t hk = w.h / (a.H / a.Hk);
+            const T* k = at3<T>(a.k, a.ks, w.b, hk, span.j0);
+            scores(reinterpret_cast<const float*>(k), span);
+            bool plain = !span.edge && !extras.any();
+            if (!plain) finish(span, extras);
+            find_argmax(span);
+            vec_chunks(span.v0, span.v1, [&](auto nv, int g) {
+                plain ? soften<decltype(nv)::value, false>(span, g)
+                      : soften<decltype(nv)::value, true>(span, g);
+            });
+            rescale(span);
+            if constexpr (Op::width == 2) {
+                const float* v = paired_values().get(a, id, w.b, hk, span.j0, span.j1);
+                int pairs = (span.j1 + 1) / 2 - span.j0 / 2;
+                gemm<Op, BY_COLUMNS, true>(v, a.Dv, s, P, o, P, a.Dv, span.v0, span.v1, pairs);
+            } else {
+                const float* v = at3<float>(a.v, a.vs, w.b, hk, span.j0);
+                gemm<Op, BY_COLUMNS, true>(v, a.vs[2], s, P, o, P, a.Dv, span.v0, span.v1, span.rows());
+            }
+        });
+        write(w, mem);
+    }
+
+    void start(const Where& w) {
+        lanes.init(a, w);
+        for (int i = 0; i < P; ++i) {
+            scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
+            m[i] = -INF, l[i] = t[i] = c[i] = 0.0f, arg[i] = -1;
+        }
+        pack_queries<Op>(at3<T>(a.q, a.qs, w.b, w.h, w.i0), a.qs[2], w.n, a.D, scale, qt);
+        std::memset(o, 0, a.Dv * P * sizeof(float));
+    }
+
+    // s = K q^T, with the maximum of each lane and the tile of rows where it was first met.
+    void scores(const float* k, const Span& span) {
+        vec_chunks(span.v0, span.v1, [&](auto nv, int g) {
+            constexpr int NV = decltype(nv)::value;
+            vf top[NV];
+            vi where[NV] = {};
+            for (int v = 0; v < NV; ++v) top[v] = splat(-INF);
+            row_tiles(span.rows(), [&](auto r, int64_t row) {
+                constexpr int R = decltype(r)::value;
+                int64_t ld = a.ks[2] / Op::width;
+                micro<Op, BY_ROWS, R, NV>(
+                    k + row * ld, ld, qt + g * W, P, a.D / Op::width, [&](vf(&acc)[R][NV]) {
+#pragma GCC unroll 8
+                        for (int v = 0; v < NV; ++v) {
+                            vf high = splat(-INF);
+#pragma GCC unroll 8
+                            for (int i = 0; i < R; ++i) {
+                                vf x = acc[i][v];
+                                if (Op::width == 2) x = x * load(scale + (g + v) * W);
+                                store(s + (row + i) * P + (g + v) * W, x);
+                                high = max(high, x);
+                            }
+                            vi up = high > top[v];
+                            top[v] = up ? high : top[v];
+                            where[v] = up ? splat(int32_t(row)) : where[v];
+                        }
+                    });
+            });
+            for (int v = 0; v < NV; ++v) {
+                store(best + (g + v) * W, top[v]);
+                store(tile + (g + v) * W, where[v]);
+            }
+        });
+    }
+
+    // Biases, softcap and hidden keys; maxima again.
+    void finish(const Span& span, Extras& extras) {
+        extras.prepare(span);
+        for (int g = span.v0; g < span.v1; ++g) {
+            vf top = splat(-INF), slope;
+            vi where = {};
+            for (int j = 0; j < span.rows(); ++j) {
+                float* p = s + j * P + g * W;
+                vf x = extras.finish(span, lanes, j, g, load(p), slope);
+                store(p, x);
+                vi up = x > top;
+                top = up ? x : top;
+                where = up ? splat(int32_t(j)) : where;
+            }
+            store(best + g * W, top);
+            store(tile + g * W, where);
+        }
+    }
+
+    void find_argmax(const Span& span) {
+        for (int i = span.v0 * W; i < span.v1 * W; ++i) {
+            if (!(best[i] > m[i])) continue;
+            int j = tile[i];
+            while (s[j * P + i] != best[i]) ++j;
+            arg[i] = span.j0 + j;
+        }
+    }
+
+    // s becomes e^(s - m), m the running maximum, as floats or as words of an even key and the
+    // next; the sums move along. MASKED: -inf may occur.
+    template <int NV, bool MASKED>
+    void soften(const Span& span, int g) {
+        vf pivot[NV], lb[NV] = {}, tb[NV] = {}, cb[NV] = {};
+        auto weigh = [&](int j, int v) __attribute__((always_inline)) {
+            vf z = load(s + j * P + (g + v) * W) - pivot[v], e = exp_cut(z);
+            if (MASKED) z = z < LOWEST ? splat(LOWEST) : z;
+            lb[v] += e;
+            tb[v] += e * z;
+            cb[v] += e * e;
+            return e;
+        };
+        for (int v = 0; v < NV; ++v) {
+            int x = (g + v) * W;
+            vf old = load(m + x), top = max(old, load(best + x));
+            pivot[v] = top == -INF ? vf{} : top;
+            vf rise = old == -INF ? vf{} : pivot[v] - old;
+            vf fall = old == top ? splat(1.0f) : exp_cut(old - pivot[v]);
+            store(m + x, top);
+            store(decay + x, fall);
+            store(t + x, fall * (load(t + x) - rise * load(l + x)));
+            store(l + x, fall * load(l + x));
+            store(c + x, fall * fall * load(c + x));
+        }
+        int rows = span.rows();
+        if constexpr (Op::width == 2) {
+#ifdef __AVX512BF16__
+            // A word row is never above the rows it is made of, so it may overwrite them.
+            for (int j = -(span.j0 & 1); j < rows; j += 2)
+#pragma GCC unroll 8
+                for (int v = 0; v < NV; ++v) {
+                    vf low = j < 0 ? vf{} : weigh(j, v), high = j + 1 < rows ? weigh(j + 1, v) : vf{};
+                    store(s + (j + 1) / 2 * P + (g + v) * W, interleaved(halves(low, high)));
+                }
+#endif
+        } else {
+            for (int j = 0; j < rows; ++j)
+#pragma GCC unroll 8
+                for (int v = 0; v < NV; ++v) store(s + j * P + (g + v) * W, weigh(j, v));
+        }
+        for (int v = 0; v < NV; ++v) {
+            int x = (g + v) * W;
+            store(l + x, load(l + x) + lb[v]);
+            store(t + x, load(t + x) + tb[v]);
+            store(c + x, load(c + x) + cb[v]);
+        }
+    }
+
+    void rescale(const Span& span) {
+        for (int g = span.v0; g < span.v1; ++g) {
+            vf f = load(decay + g * W);
+            if (!any(f != 1.0f)) continue;
+            for (int64_t d = 0; d < a.Dv; ++d) store(o + d * P + g * W, load(o + d * P + g * W) * f);
+        }
+    }
+
+    void write(const Where& w, Scratch& mem) {
+        alignas(64) float taint[P];
+        for (int g = 0; g < G; ++g) {
+            vf x = load(t + g * W) + load(l + g * W) + load(c + g * W);
+            x = x * 0.0f;
+            for (int64_t d = 0; d < a.Dv; ++d) x += load(o + d * P + g * W) * 0.0f;
+            store(taint + g * W, x);
+        }
+        for (int i = 0; i < P; ++i)
+            factor[i] = i < w.n ? write_row(a, w.row(a) + i, {m[i], l[i], t[i], c[i]}, arg[i]) : 0;
+        T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, w.i0));
+        unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
+        RowPass<T> rows(a, mem);
+        for (int i = 0; i < w.n; ++i)
+            if (taint[i] != 0.0f || m[i] == -INF) rows.run({w.b, w.h, w.i0 + i, 1});
+    }
+};
+
+// At most this many queries are taken one by one: a panel would leave its lanes idle.
+constexpr int64_t FEW = 4;
+
+template <class Op, class T>
+static void forward(const Args& a) {
+    if (a.Q <= FEW) {
+        run_tasks(a, a.B * a.H * a.Q, [&](int64_t task) {
+            Scratch& mem = scratch();
+            mem.reserve(RowPass<T>::room(a));
+            RowPass<T> rows(a, mem);
+            rows.run({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
+        });
+        return;
+    }
+    static std::atomic<int64_t> calls{0};
+    int64_t panels = (a.Q + P - 1) / P, id = ++calls;
+    run_tasks(a, a.B * a.H * panels, [&](int64_t task) {
+        // Late panels first: under a causal mask they are the long ones.
+        int64_t head = task / panels, i0 = (panels - 1 - task % panels) * P;
+        ForwardPass<Op, T> pass(a, id);
+        pass.run({head / a.H, head % a.H, i0, int(std::min<int64_t>(P, a.Q - i0))});
+    });
+}

@@ -1,0 +1,142 @@
+// One query at a time, with vectors along the head dimension: for decoding, and to repair rows
+// whose panel met a NaN or an infinity at a hidden key (0 * NaN is NaN).
+#pragma once
+#include "panel.h"
+
+struct Sums {  // state of a row: pivot, sum e, sum z e, sum e^2
+    double m, l, t, c;
+};
+
+// Writes the statistics of one row and returns the factor that turns sum e v into the output.
+static inline float write_row(const Args& a, int64_t row, const Sums& s, int64_t best) {
+    bool blind = s.l == 0.0;  // not !(l > 0): NaN is no blindness
+    double log_l = blind ? INF : std::log(s.l), inverse = blind ? 0.0 : 1.0 / s.l;
+    a.entropy[row] = blind ? 0.0f : float(log_l - s.t * inverse);
+    a.lse[row] = blind ? -INF : s.m == INF ? INF : float(s.m + log_l);
+    a.max_logit[row] = float(s.m);
+    a.collision[row] = float(s.c * inverse * inverse);
+    a.argmax[row] = best;
+    a.shift[row] = float(log_l);
+    return float(inverse);
+}
+
+template <class T>
+struct RowPass {
+    const Args& a;
+    float *q, *s, *o;
+    uint8_t* hidden;
+
+    static size_t room(const Args& a) {
+        return Scratch::room(a.D + W) + Scratch::room(a.K + W) + Scratch::room(a.Dv + W) +
+               Scratch::room(a.K + W, 1);
+    }
+    RowPass(const Args& a, Scratch& mem) : a(a) {
+        q = mem.take<float>(a.D + W);
+        s = mem.take<float>(a.K + W);
+        o = mem.take<float>(a.Dv + W);
+        hidden = mem.take<uint8_t>(a.K + W);
+    }
+
+    // s[j - lo] = q . k_j for j in [lo, hi), W keys at a time.
+    void scores(const T* k, int64_t stride, int64_t lo, int64_t hi) {
+        int64_t whole = a.D / W * W, rest = a.D - whole;
+        for (int64_t j = lo; j < hi; j += W) {
+            int n = int(std::min<int64_t>(W, hi - j));
+            vf r[W] = {};
+            for (int i = 0; i < n; ++i) {
+                const T* row = k + (j + i) * stride;
+                for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
+                if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+            }
+            transpose(r);
+            for (int half = W / 2; half; half /= 2)
+                for (int i = 0; i < half; ++i) r[i] += r[i + half];
+            store(s + (j - lo), r[0]);
+        }
+    }
+    // Turns scores into final logits; hidden[] says which keys do not count.
+    int64_t finish(const Where& w, int64_t lo, int64_t hi) {
+        const int64_t(&bs)[4] = a.biass, (&ms)[4] = a.masks;
+        const float* b = a.bias ? a.bias + w.b * bs[0] + w.h * bs[1] + w.i0 * bs[2] : nullptr;
+        const uint8_t* m = a.mask ? a.mask + w.b * ms[0] + w.h * ms[1] + w.i0 * ms[2] : nullptr;
+        int64_t visible = 0;
+        for (int64_t j = lo; j < hi; ++j) {
+            float x = s[j - lo];
+            if (a.softcap != 0) x = tanh(splat(x / float(a.softcap)))[0] * float(a.softcap);
+            int64_t d = j - (w.i0 + a.K - a.Q);
+            if (a.relative)
+                x += a.relative[w.h * a.relatives + std::clamp(d, -a.reach, a.reach) + a.reach];
+            if (a.slopes) x -= a.slopes[w.h] * float(std::abs(d));
+            bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
+            if (b && !hide) x += b[j * bs[3]];
+            hidden[j - lo] = hide;
+            s[j - lo] = x;
+            visible += !hide;
+        }
+        return visible;
+    }
+    // Softmax of s in place; the weights are not divided by their sum.
+    Sums soften(int64_t n, bool masked, int64_t& best) {
+        float m = -INF;
+        best = -1;
+        for (int64_t j = 0; j < n; ++j) {
+            if (masked && hidden[j]) continue;
+            bool nan = s[j] != s[j];
+            if (best < 0 || s[j] > m || (nan && m == m)) m = s[j], best = j;
+            if (nan) break;
+        }
+        Sums sums{m, 0, 0, 0};
+        for (int64_t j = 0; j < n; j += W) {
+            int count = int(std::min<int64_t>(W, n - j));
+            vf z = load(s + j) - m, e = exp_cut(z);
+            vf l = e, t = e * (z < LOWEST ? splat(LOWEST) : z), c = e * e;
+            store(s + j, e);
+            for (int i = 0; i < count; ++i)
+                if (!masked || !hidden[j + i]) sums.l += l[i], sums.t += t[i], sums.c += c[i];
+        }
+        return sums;
+    }
+    void values(const T* v, int64_t stride, int64_t lo, int64_t hi, bool masked) {
+        for (int64_t d = 0; d < a.Dv; d += 4 * W) {
+            int64_t width = std::min<int64_t>(4 * W, a.Dv - d);
+            vf acc[4] = {};
+            for (int64_t j = lo; j < hi; ++j) {
+                if (masked && hidden[j - lo]) continue;
+                vf p = splat(s[j - lo]);
+                const T* row = v + j * stride + d;
+                if (width == 4 * W) {
+                    for (int i = 0; i < 4; ++i) acc[i] += p * load(row + i * W);
+                } else {
+                    for (int i = 0; i * W < width; ++i)
+                        acc[i] += p * ((i + 1) * W <= width ? load(row + i * W)
+                                                            : load_part(row + i * W, int(width - i * W)));
+                }
+            }
+            for (int i = 0; i * W < width; ++i)
+                for (int x = 0; x < W && i * W + x < width; ++x) o[d + i * W + x] = acc[i][x];
+        }
+    }
+    void run(const Where& w) {
+        int64_t hk = w.h / (a.H / a.Hk), i = w.i0;
+        int64_t lo = std::max(0, at3(a.lo, a.los, w.b, w.h, i, int32_t(0)));
+        int64_t hi = std::min(int32_t(a.K), at3(a.hi, a.his, w.b, w.h, i, int32_t(a.K)));
+        hi = std::max(lo, hi);
+        float scale = at3(a.scale, a.scales, w.b, w.h, i, 1.0f);
+        const T* x = at3<T>(a.q, a.qs, w.b, w.h, i);
+        for (int64_t d = 0; d < a.D + W; ++d) q[d] = d < a.D ? to_float(x[d]) * scale : 0.0f;
+        scores(at3<T>(a.k, a.ks, w.b, hk, 0), a.ks[2], lo, hi);
+        bool extras = a.bias || a.mask || a.relative || a.slopes || a.softcap != 0;
+        bool masked = a.bias || a.mask;
+        int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
+        T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
+        if (visible == 0) {
+            write_row(a, w.row(a), {-INF, 0, 0, 0}, -1);
+            for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
+            return;
+        }
+        Sums sums = soften(hi - lo, masked, best);
+        values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
+        float factor = write_row(a, w.row(a), sums, best + lo);
+        for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
+    }
+};

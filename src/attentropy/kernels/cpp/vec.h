@@ -1,0 +1,157 @@
+// One vector of the widest registers that the build allows, and what the kernel does with it.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int W = 16;  // floats in a vector
+#else
+constexpr int W = 8;
+#endif
+
+typedef float vf __attribute__((vector_size(W * 4)));
+typedef int32_t vi __attribute__((vector_size(W * 4)));
+
+constexpr float INF = std::numeric_limits<float>::infinity();
+
+static inline vf load(const float* p) {
+    vf x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline vi load(const int32_t* p) {
+    vi x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline void store(float* p, vf x) { std::memcpy(p, &x, sizeof x); }
+static inline void store(int32_t* p, vi x) { std::memcpy(p, &x, sizeof x); }
+static inline vf splat(float x) { return x - vf{}; }  // x + 0 would lose the sign of -0
+static inline vi splat(int32_t x) { return x - vi{}; }
+// The second operand where either is NaN, as the instruction does.
+static inline vf max(vf a, vf b) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+static inline vi as_int(vf x) { return (vi)x; }
+static inline vf as_float(vi x) { return (vf)x; }
+
+// bf16 is the upper half of a float.
+typedef uint16_t bf16;
+typedef uint16_t vh __attribute__((vector_size(W * 2)));
+static inline vf load(const bf16* p) {
+    vh x;
+    std::memcpy(&x, p, sizeof x);
+    return as_float(__builtin_convertvector(x, vi) << 16);
+}
+// The first n of W elements, zeros after them.
+template <class T>
+static inline vf load_part(const T* p, int n) {
+    T buffer[W] = {};
+    std::memcpy(buffer, p, n * sizeof(T));
+    return load(buffer);
+}
+static inline float to_float(float x) { return x; }
+static inline float to_float(bf16 x) {
+    uint32_t w = uint32_t(x) << 16;
+    float f;
+    std::memcpy(&f, &w, 4);
+    return f;
+}
+static inline void put(float* p, float x) { *p = x; }
+static inline void put(bf16* p, float x) {  // to nearest, ties to even; NaN stays NaN
+    uint32_t w;
+    std::memcpy(&w, &x, 4);
+    *p = x != x ? 0x7fc0 : uint16_t((w + 0x7fff + ((w >> 16) & 1)) >> 16);
+}
+static inline void put(float* p, vf x) { store(p, x); }
+static inline void put(bf16* p, vf x) {
+    vi w = as_int(x);
+    vi r = (w + 0x7fff + ((w >> 16) & 1)) >> 16;
+    vh h = __builtin_convertvector(x != x ? splat(0x7fc0) : r, vh);
+    std::memcpy(p, &h, sizeof h);
+}
+
+static inline float sum(vf x) {
+    float s = 0;
+    for (int i = 0; i < W; ++i) s += x[i];
+    return s;
+}
+static inline bool any(vi x) {
+    int32_t s = 0;
+    for (int i = 0; i < W; ++i) s |= x[i];
+    return s != 0;
+}
+
+constexpr float LOG2E = 1.44269504088896341f;
+constexpr float LOWEST = -87.0f;  // e^LOWEST is the smallest weight kept; below it the weight is 0
+
+// e^z for z <= 0, and exactly 1 at 0, without the cut at LOWEST. The argument stays in natural
+// units until here: shifted logits are then exact differences, whatever their offset.
+static inline vf exp_uncut(vf z) {
+    const vf magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+    vf t = z * LOG2E + magic;
+    vf f = z * LOG2E - (t - magic);
+    vf p = splat(0.0013274564407765865f);
+    p = p * f + 0.009671962819993496f;
+    p = p * f + 0.055506788194179535f;
+    p = p * f + 0.24022234976291656f;
+    p = p * f + 0.6931470632553101f;
+    p = p * f + 1.0f;
+    return as_float(as_int(p) + (as_int(t) << 23));
+}
+
+// NaN stays NaN (the comparison is false), -inf gives 0.
+static inline vf exp_cut(vf z) {
+    vf e = exp_uncut(z);
+    return z < LOWEST ? vf{} : e;
+}
+
+// tanh, accurate near 0 (polynomial of Cephes) and through exp elsewhere.
+static inline vf tanh(vf x) {
+    vf a = x < 0 ? -x : x;
+    vf y = x * x;
+    vf p = splat(-5.70498872745e-3f);
+    p = p * y + 2.06390887954e-2f;
+    p = p * y - 5.37397155531e-2f;
+    p = p * y + 1.33314422036e-1f;
+    p = p * y - 3.33332819422e-1f;
+    vf near = p * y * x + x;
+    vf e = exp_cut(-2.0f * a);
+    vf far = (1.0f - e) / (1.0f + e);
+    far = x < 0 ? -far : far;
+    return a < 0.625f ? near : far;
+}
+
+template <int S, int... L>
+static inline void swap_stage(vf& a, vf& b, std::integer_sequence<int, L...>) {
+    vf x = __builtin_shufflevector(a, b, ((L & S) ? W + L - S : L)...);
+    vf y = __builtin_shufflevector(a, b, ((L & S) ? W + L : L + S)...);
+    a = x;
+    b = y;
+}
+template <int S>
+static inline void transpose_stage(vf (&r)[W]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < W; ++i)
+        if (!(i & S)) swap_stage<S>(r[i], r[i + S], std::make_integer_sequence<int, W>{});
+}
+static inline void transpose(vf (&r)[W]) {
+    transpose_stage<1>(r);
+    transpose_stage<2>(r);
+    transpose_stage<4>(r);
+    if constexpr (W == 16) transpose_stage<8>(r);
+}

@@ -1,0 +1,107 @@
+"""What a claim is, how a verdict follows from numbers, and the table of all claims.
+
+A measure returns numbers and a verdict computed from them; the expected verdict is only compared.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+HOLDS, COND, APPROX, FALSE, UNCLEAR = "holds", "cond", "approx", "false", "unclear"
+MEANINGS = {
+    HOLDS: "true as stated",
+    COND: "true under the conditions given, shown to fail without them",
+    APPROX: "off by the measured error",
+    FALSE: "shown false; the correction holds in the same run",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A verdict and the numbers it was computed from."""
+
+    verdict: str
+    numbers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a source document, its correction, and how it is measured."""
+
+    id: str
+    statement: str
+    expected: str
+    correction: str
+    measure: Callable[[], Result]
+
+    @property
+    def source(self) -> str:
+        """The document (000 to 004), or ID (identities) or REM (Gaussian rows)."""
+        return self.id.split("-")[0]
+
+    def agrees(self, result: Result) -> bool:
+        """Whether the measured verdict is the expected one."""
+        return result.verdict == self.expected
+
+
+_TABLE: dict[str, Claim] = {}
+
+
+def claim(
+    id_: str, expected: str, statement: str, correction: str
+) -> Callable[[Callable[[], Result]], Callable[[], Result]]:
+    """Register the decorated measure under an id of the audit."""
+
+    def register(measure: Callable[[], Result]) -> Callable[[], Result]:
+        if id_ in _TABLE:
+            raise KeyError(f"claim {id_} is there already")
+        _TABLE[id_] = Claim(id_, statement, expected, correction, measure)
+        return measure
+
+    return register
+
+
+def table() -> dict[str, Claim]:
+    """All registered claims by id, in the order of the documents."""
+    return dict(_TABLE)
+
+
+def _plain(numbers: dict[str, Any]) -> dict[str, float]:
+    return {name: np.asarray(value, float).item() for name, value in numbers.items()}
+
+
+def holds_if(condition: Any, /, **numbers: Any) -> Result:
+    """The statement as it stands."""
+    return Result(HOLDS if bool(condition) else FALSE, _plain(numbers))
+
+
+def conditional(inside: Any, outside: Any, /, **numbers: Any) -> Result:
+    """`inside`: true where its conditions are met; `outside`: true without them as well."""
+    if not bool(inside):
+        return Result(FALSE, _plain(numbers))
+    return Result(HOLDS if bool(outside) else COND, _plain(numbers))
+
+
+def approximate(error: Any, within: float, /, *, sharper: Any = True, **numbers: Any) -> Result:
+    """`error` of the statement; `sharper`: whether its exact replacement was confirmed too."""
+    found = _plain({"error": error} | numbers)
+    if not bool(sharper):
+        return Result(UNCLEAR, found)
+    size = abs(found["error"])
+    return Result(HOLDS if size < 1e-9 else APPROX if size <= within else FALSE, found)
+
+
+def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> Result:
+    """`claimed`: does the statement survive the test; `corrected`: does its correction."""
+    if bool(claimed):
+        return Result(HOLDS, _plain(numbers))
+    return Result(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
+
+
+def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Result]]:
+    """Measure one claim after another."""
+    for one in claims:
+        with np.errstate(all="ignore"):
+            yield one, one.measure()

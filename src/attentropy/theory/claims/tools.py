@@ -1,0 +1,64 @@
+"""Small numerical helpers that many measures share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attentropy.theory._arrays import Array
+from attentropy.theory.entropy import entropy, softmax
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    """A fixed stream of random numbers."""
+    return np.random.default_rng(seed)
+
+
+def close(a: Any, b: Any, tol: float = 1e-9) -> bool:
+    """Equal up to tol, relative and absolute."""
+    return bool(np.allclose(a, b, rtol=tol, atol=tol))
+
+
+def gap(a: Any, b: Any) -> float:
+    """Largest absolute difference."""
+    return float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float))))
+
+
+def derivative(function: Callable[[Array], Any], at: Any, step: float = 1e-5) -> Array:
+    """Central differences of a function of a vector, one row per coordinate."""
+    x = np.asarray(at, float)
+    rows = []
+    for i in range(x.size):
+        delta = np.zeros_like(x)
+        delta[i] = step
+        rows.append(
+            (np.asarray(function(x + delta)) - np.asarray(function(x - delta))) / (2 * step)
+        )
+    return np.array(rows)
+
+
+def jacobian(p: Any) -> Array:
+    """diag(p) - p p^T."""
+    return np.diag(p) - np.outer(p, p)
+
+
+def mean_entropy(spread: float, n: int, rows: int = 200, seed: int = 0) -> float:
+    """Mean entropy of `rows` rows of n Gaussian scores."""
+    return float(np.mean(entropy(spread * generator(seed).normal(size=(rows, n)))))
+
+
+def row_entropy(p: Any) -> Array:
+    """-sum p log p along the last axis."""
+    w = np.asarray(p, float)
+    return -(w * np.log(np.where(w > 0, w, 1.0))).sum(-1)
+
+
+def attend(scores: Any, values: Any) -> Array:
+    """softmax(scores) @ values."""
+    return np.asarray(softmax(scores) @ np.asarray(values, float))
+
+
+def expectation(density: Callable[[Array], Array], f: Callable[[Array], Array]) -> float:
+    """E f under a density on the line, by a fine trapezoid sum."""
+    x = np.linspace(-60, 60, 240001)
+    return float(np.sum(density(x) * f(x)) * (x[1] - x[0]))

@@ -1,0 +1,260 @@
+"""One row of softmax: entropy, log-sum-exp, collision, sparsity and their gradients.
+
+Keys lie on the last axis; -inf hides a key. With d = s - max s and one maximal key left out,
+r = sum e^d, t = sum d e^d and q = sum e^(2d) over the others, everything below is a sum of
+terms of one sign, so it keeps full relative accuracy near one-hot and at scores of 1e30.
+A row that sees nothing has entropy 0, log-sum-exp -inf, collision 0 and undefined sparsity (NaN).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attentropy.errors import ArgumentError
+from attentropy.theory._arrays import (
+    Array,
+    at_least,
+    plain,
+    probabilities_array,
+    require,
+    scores_array,
+)
+
+
+class Row(NamedTuple):
+    """Sums over all keys but one maximal key, and the shifted scores they come from."""
+
+    top: Array
+    shifted: Array
+    weight: Array
+    rest: Array
+    tilt: Array
+    square: Array
+
+
+def row(scores: Any) -> Row:
+    """The sums r, t, q of the module's text, for every row of `scores`."""
+    s = scores_array(scores)
+    top = s.max(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        shifted = s - top[..., None]
+    shifted = np.where(np.isneginf(s), -np.inf, shifted)
+    weight = np.exp(shifted)
+    others = weight.copy()
+    np.put_along_axis(others, s.argmax(-1)[..., None], 0.0, -1)
+    tilt = others * np.where(others == 0, 0.0, shifted)
+    return Row(top, shifted, weight, others.sum(-1), tilt.sum(-1), (others * others).sum(-1))
+
+
+def softmax(scores: Any) -> Array:
+    """p = e^(s - max)/sum; zeros where the row sees nothing."""
+    r = row(scores)
+    return r.weight / (1 + r.rest)[..., None]
+
+
+def logsumexp(scores: Any) -> Any:
+    """log sum e^s = max + log1p(r).
+
+    >>> logsumexp([10000.0, -10000.0])
+    10000.0
+    """
+    r = row(scores)
+    return plain(r.top + np.log1p(r.rest))
+
+
+def entropy(scores: Any) -> Any:
+    """H = log1p(r) - t/(1+r), in nats: both terms are >= 0, so nothing cancels.
+
+    >>> entropy([1.0, 2.0, 3.0])
+    0.832395581839...
+    """
+    r = row(scores)
+    return plain(np.log1p(r.rest) - r.tilt / (1 + r.rest))
+
+
+def log_collision(scores: Any) -> Any:
+    """log sum p^2 = log1p(q) - 2 log1p(r) = LSE(2s) - 2 LSE(s); -inf for a row of nothing.
+
+    >>> log_collision([50.0, 0.0, 0.0])
+    -7.7149993918556...e-22
+    """
+    r = row(scores)
+    value = np.log1p(r.square) - 2 * np.log1p(r.rest)
+    return plain(np.where(np.isneginf(r.top), -np.inf, value))
+
+
+def sparsity(scores: Any, n: Any = None) -> Any:
+    """S(p) = 1/sqrt(n sum p^2), in [1/sqrt n, 1]; n counts every key, hidden ones too, by default.
+
+    >>> sparsity([1.0, 2.0, 3.0])
+    0.80802199916718...
+    """
+    r = row(scores)
+    count = np.asarray(r.shifted.shape[-1] if n is None else n, float)
+    at_least("n", count, 1)
+    value = (1 + r.rest) / np.sqrt(count * (1 + r.square))
+    return plain(np.where(np.isneginf(r.top), np.nan, value))
+
+
+def deficit(scores: Any) -> Any:
+    """KL(p || u) = log n - H over the visible keys, by sums of non-negative terms.
+
+    p log(n p) - p + 1/n is never negative, so nearly uniform rows keep their digits too.
+    """
+    s = scores_array(scores)
+    seen = ~np.isneginf(s)
+    n = seen.sum(-1, keepdims=True)
+    p = softmax(s)
+    ratio = np.where(p > 0, p * n, 1.0)
+    terms = np.where(p > 0, p * np.log(ratio) - p + 1 / np.maximum(n, 1), 1 / np.maximum(n, 1))
+    excess = np.where(seen, np.where(np.abs(ratio - 1) < 0.1, _near(ratio, n), terms), 0.0)
+    return plain(np.maximum(excess.sum(-1), 0.0))
+
+
+kl_to_uniform = deficit
+
+
+def _near(ratio: Array, n: Array) -> Array:
+    """(1 + y) log(1 + y) - y for small y, divided by n: y^2/2 - y^3/6 + y^4/12 - ... ."""
+    y = np.clip(ratio - 1, -0.1, 0.1)
+    total = np.zeros_like(y)
+    for k in range(18, 1, -1):
+        total = total * y + (-1) ** k / (k * (k - 1))
+    return total * y * y / np.maximum(n, 1)
+
+
+def kl_from_uniform(scores: Any) -> Any:
+    """KL(u || p) = log sum e^s - log n - mean s; inf when a key is hidden."""
+    s = scores_array(scores)
+    if np.isneginf(s).any():
+        return plain(np.where(np.isneginf(s).any(-1), np.inf, 0.0))
+    r = row(s)
+    return plain(np.log1p(r.rest) - np.log(s.shape[-1]) - r.shifted.mean(-1))
+
+
+def entropy_gradient(scores: Any) -> Array:
+    """dH/ds_j = -p_j (log p_j + H) = -p_j (d_j - E_p d); 0 at hidden keys; sums to 0."""
+    r = row(scores)
+    p = r.weight / (1 + r.rest)[..., None]
+    mean = (r.tilt / (1 + r.rest))[..., None]
+    return np.where(p > 0, -p * (np.where(p > 0, r.shifted, 0.0) - mean), 0.0)
+
+
+def log_sparsity_gradient(scores: Any) -> Array:
+    """d log S/ds_j = p_j (1 - p_j / sum p^2): negative for keys above the collision level."""
+    p = softmax(scores)
+    collision = (p * p).sum(-1, keepdims=True)
+    return p * (1 - p / np.where(collision == 0, 1.0, collision))
+
+
+def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
+    """dH/dlam = -lam Var_p(s) at p = softmax(lam s): entropy only falls as the scale grows.
+
+    >>> scale_derivative([1.0, 2.0, 3.0], 1.0)
+    -0.424404544689...
+    """
+    lam = np.asarray(scale, float)
+    at_least("scale", lam, 0)
+    raw = scores_array(scores)
+    s = np.where(np.isneginf(raw), 0.0, raw)
+    with np.errstate(over="ignore"):
+        p = softmax(np.where(np.isneginf(raw), -np.inf, s * lam[..., None]))
+    offset = np.where(p > 0, s - s.max(-1, keepdims=True), 0.0)
+    centred = np.where(p > 0, offset - (p * offset).sum(-1, keepdims=True), 0.0)
+    return plain(-lam * (p * centred * centred).sum(-1))
+
+
+def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
+    """dH/dq = -lam^2 Cov_p(k) q for p = softmax(lam K q)."""
+    q, k = np.asarray(query, float), np.asarray(keys, float)
+    if k.ndim != 2 or q.shape != k.shape[1:]:
+        raise ArgumentError("keys", "of shape [n, d] with query [d]", f"{k.shape}, {q.shape}")
+    p = softmax(scale * (k @ q))
+    centred = k - p @ k
+    return -(scale**2) * (centred.T * p) @ (centred @ q)
+
+
+def fisher_metric(p: Any) -> Array:
+    """diag(p) - p p^T, the Fisher metric in logit coordinates (also the softmax Jacobian)."""
+    w = probabilities_array(p)
+    return w[..., None] * np.eye(w.shape[-1]) - w[..., None] * w[..., None, :]
+
+
+def euclidean_entropy_gradient(p: Any) -> Array:
+    """-log p - 1: the gradient of H in flat coordinates; not tangent to the simplex; inf at 0."""
+    w = probabilities_array(p)
+    with np.errstate(divide="ignore"):
+        return -np.log(w) - 1
+
+
+def riemannian_entropy_gradient(p: Any) -> Array:
+    """-p_i (log p_i + H): the Fisher gradient of H, tangent, and equal to dH/ds_i."""
+    w = probabilities_array(p)
+    log_p = np.log(np.where(w > 0, w, 1.0))
+    return -w * (log_p - (w * log_p).sum(-1, keepdims=True))
+
+
+def probability_entropy(p: Any) -> Any:
+    """-sum p log p with 0 log 0 = 0, of a row that is already normalised."""
+    w = probabilities_array(p)
+    return plain(-(w * np.log(np.where(w > 0, w, 1.0))).sum(-1))
+
+
+def geometric_entropy(rate: Any) -> Any:
+    """-log(1-lam) - lam log lam/(1-lam): infinite geometric (ALiBi, decay) attention; inf at 1.
+
+    >>> geometric_entropy(0.9)
+    3.250829733914...
+    """
+    lam = np.asarray(rate, float)
+    require("rate", "in [0, 1]", lam, (lam >= 0) & (lam <= 1))
+    inner = np.clip(lam, 5e-324, 1 - 1e-16)
+    value = -np.log1p(-inner) - inner * np.log(inner) / (1 - inner)
+    return plain(np.where(lam == 1, np.inf, np.where(lam == 0, 0.0, value)))
+
+
+def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
+    """(m, l, t, q, o, LSE, H) of a row cut into blocks: states merged one after another.
+
+    l = sum e^(s-m), t = sum (s-m) e^(s-m), q = sum e^(2(s-m)), o the mean of `values` under p.
+    An empty or all-hidden block changes nothing.
+    """
+    state: tuple[float, ...] = _EMPTY
+    for block, value in zip(blocks, values, strict=True):
+        if len(block) != len(value):
+            raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
+        state = _merge(state, _state(np.asarray(block, float), np.asarray(value, float)))
+    m, rest, t, q, o = state
+    if np.isneginf(m):
+        return (m, 0.0, 0.0, 0.0, 0.0, m, 0.0)
+    entropy_ = np.log1p(rest) - t / (1 + rest)
+    return tuple(
+        float(a) for a in (m, 1 + rest, t, q, o / (1 + rest), m + np.log1p(rest), entropy_)
+    )
+
+
+_EMPTY = (-np.inf, 0.0, 0.0, 0.0, 0.0)
+
+
+def _state(s: Array, v: Array) -> tuple[float, ...]:
+    """(m, l - 1, t, q, unnormalised o) of one block; l - 1 keeps its digits near one-hot."""
+    if s.size == 0 or np.isneginf(scores_array(s, "blocks")).all():
+        return _EMPTY
+    r = row(s)
+    out = (r.weight * np.where(r.weight > 0, v, 0.0)).sum()
+    return (float(r.top), float(r.rest), float(r.tilt), 1 + float(r.square), float(out))
+
+
+def _merge(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
+    if a[0] < b[0]:
+        a, b = b, a
+    if np.isneginf(b[0]):
+        return a
+    delta = b[0] - a[0]
+    alpha = float(np.exp(delta))
+    if alpha == 0:
+        return a
+    tilt = a[2] + alpha * (b[2] + delta * (1 + b[1]))
+    return (
+        a[0], a[1] + alpha * (1 + b[1]), tilt, a[3] + alpha * alpha * b[3], a[4] + alpha * b[4]
+    )  # fmt: skip

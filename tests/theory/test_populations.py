@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attentropy.theory import populations as p
+from attentropy.theory.bounds import worst_deficit
+from attentropy.theory.entropy import entropy
+
+
+@given(st.floats(0, 1e6), st.floats(1e-3, 10))
+def test_uniform_scores_lose_less_than_the_worst_row(r, step):
+    assert 0 <= p.uniform_deficit(r) <= worst_deficit(r) + 1e-15
+    assert p.uniform_deficit(r + step) > p.uniform_deficit(r)
+
+
+def test_uniform_scores_on_a_grid():
+    n = 100000
+    grid = 7.0 * (np.arange(n) + 0.5) / n
+    assert np.log(n) - entropy(grid) == pytest.approx(p.uniform_deficit(7.0), rel=1e-6)
+
+
+@given(st.sampled_from([1, 2, 3, 64, 1000]), st.floats(0, 400), st.floats(1e-2, 5))
+def test_sphere_deficit_grows_with_scale(d, lam, step):
+    assert 0 <= p.sphere_deficit(d, lam) <= worst_deficit(2 * lam) + 1e-9
+    assert p.sphere_deficit(d, lam + step) >= p.sphere_deficit(d, lam)
+
+
+def test_sphere_limits():
+    assert p.sphere_deficit(50, 1e-4) == pytest.approx(1e-8 / 100, rel=1e-6)
+    assert p.sphere_deficit(3, 5.0) == pytest.approx(
+        p.uniform_deficit(10.0), rel=1e-12
+    )  # cosines are uniform
+    assert p.sphere_deficit(1, 2.0) == pytest.approx(2 * np.tanh(2) - np.log(np.cosh(2)), rel=1e-13)
+    assert p.sphere_deficit(7, 0.0) == 0
+    for d, lam in ((3, 500.5), (40, 500.5)):
+        below, above = p.sphere_deficit(d, 500.0), p.sphere_deficit(d, 500.0 + 1e-9)
+        assert below == pytest.approx(above, rel=1e-11), (d, lam)
+
+
+def test_sphere_against_monte_carlo():
+    rng = np.random.default_rng(0)
+    k = rng.normal(size=(200000, 16))
+    c = k[:, 0] / np.linalg.norm(k, axis=1)
+    assert np.log(200000) - entropy(6.0 * c) == pytest.approx(p.sphere_deficit(16, 6.0), rel=0.01)
+
+
+def test_freezing_scale_limits():
+    assert p.sphere_freezing_scale(1e8, 1000) == pytest.approx(
+        np.sqrt(2e8 * np.log(1000)), rel=1e-6
+    )
+    assert p.sphere_freezing_scale(5, 1) == 0
+
+
+def test_arrays_equal_scalars():
+    d, lam = np.array([2, 64])[:, None], np.array([0.0, 3.0, 900.0])
+    np.testing.assert_array_equal(
+        p.sphere_deficit(d, lam), [[p.sphere_deficit(a, b) for b in lam] for a in d[:, 0]]
+    )
+    np.testing.assert_array_equal(p.uniform_deficit(lam), [p.uniform_deficit(a) for a in lam])
+    n = np.array([2.0, 1e9])
+    np.testing.assert_array_equal(
+        p.sphere_freezing_scale(64, n), [p.sphere_freezing_scale(64, a) for a in n]
+    )
