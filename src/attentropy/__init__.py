@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.scans.scan import scan as scan
+    from attentropy.scans.schema import Scan as Scan
 
 _HOMES = {
     "attentropy.attention": "attend explain key_mass",
@@ -25,10 +27,12 @@ _HOMES = {
     "attentropy.scales": (
         "InverseSqrt LogLength LogLengthFrom Mixed Temperature Constant PowerLength HoldEntropy"
     ),
+    "attentropy.scans.scan": "scan",
+    "attentropy.scans.schema": "Scan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "report")
+_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "scans", "report")
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
 
