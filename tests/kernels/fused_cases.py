@@ -57,15 +57,7 @@ def shapes(draw):
     length = st.one_of(edges, st.integers(1, 150))
     keys = st.one_of(edges, st.integers(1, 150), st.sampled_from([191, 193, 255, 257, 300]))
     width = st.one_of(st.integers(1, 40), st.sampled_from([64, 80, 128, 256]))
-    return (
-        draw(st.integers(1, 2)),
-        hk * group,
-        hk,
-        draw(length),
-        draw(keys),
-        draw(width),
-        draw(width),
-    )
+    return (draw(st.integers(1, 2)), hk * group, hk, draw(length), draw(keys), draw(width), draw(width))
 
 
 EXTRAS = (
@@ -137,9 +129,7 @@ def naive(call):
     s = (call.q @ k.mT).float() * call.scale[..., None]
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
-    distance = (
-        torch.arange(k.shape[2]) - (torch.arange(s.shape[2]) + k.shape[2] - s.shape[2])[:, None]
-    )
+    distance = torch.arange(k.shape[2]) - (torch.arange(s.shape[2]) + k.shape[2] - s.shape[2])[:, None]
     if call.bias is not None:
         s = s + call.bias
     if call.relative is not None:

@@ -17,9 +17,7 @@ some = settings(many, max_examples=40)
 def judge(call, slack):
     """No error above `slack` times that of the naive computation, plus a few roundings."""
     wide = {n: getattr(call, n) for n in ("q", "k", "v")}
-    exact = run(
-        replace(call, **{n: x.double() for n, x in wide.items()}), by_reference, dtype=torch.float64
-    )
+    exact = run(replace(call, **{n: x.double() for n, x in wide.items()}), by_reference, dtype=torch.float64)
     plain, ours = run(call, naive), run(call, by_fused)
     # a gradient is as uncertain as its largest term, which with the scale as factor is of the
     # size of the gradient of q times q; sums over rows add up such terms
@@ -56,9 +54,7 @@ class TestAgainstReference:
     def test_statistics_without_gradient(self, isa, call):
         with serving(isa), torch.inference_mode():
             ours = fused.attend(call)
-        exact = reference.attend(
-            replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
-        )
+        exact = reference.attend(replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double()))
         assert error(ours.max_logit, exact.max_logit) < 1e-5
         top = torch.gather(_logits(call), -1, ours.argmax.clamp(min=0)[..., None])[..., 0]
         seen = ours.argmax >= 0
@@ -83,9 +79,7 @@ def test_entropy_is_right_to_two_millionths(isa):
     assert error(ours, reference.attend(wide).entropy) <= 2e-6
 
 
-@pytest.mark.parametrize(
-    "flowing", [["out"], ["entropy"], ["lse"], ["collision"], ["out", "entropy"]]
-)
+@pytest.mark.parametrize("flowing", [["out"], ["entropy"], ["lse"], ["collision"], ["out", "entropy"]])
 def test_each_result_has_its_own_gradient(flowing):
     call = make((1, 2, 1, 70, 90, 24, 16), ("causal", "bias", "relative", "softcap"))
     wide = replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())

@@ -201,22 +201,20 @@ def test_expected_maximum(n):
     agree(CATALOGUE["expected_max_normal"](n=n), total, 1e-10)
 
 
-@pytest.mark.parametrize(("n", "x"), [(2, 0.3), (7, 2.0), (300, 0.99), (10**8, 1.01)])
+@pytest.mark.parametrize(("n", "x"), [(3, 2.0), (10**8, 1.01)])
 def test_gaussian_rows_against_plain_quadrature(n, x):
     """E log Z = integral of exp(-e^u) - phi(e^u)^n, from scratch."""
-    with mp.workdps(25):
-        h = mpf("0.1")
-        grid = [h * k for k in range(-95, 115)]
+    with mp.workdps(22):
+        h = mpf(1) / 4 / max(1, int(x + 1))
+        grid = [h * k for k in range(int(-10 / h), int(12 / h))]
         density = [h * mp.npdf(g) for g in grid]
 
         def missing(u):
-            return sum(
-                w * -mp.expm1(-mp.exp(u + x * g)) for g, w in zip(grid, density, strict=True)
-            )
+            parts = zip(grid, density, strict=True)
+            return sum(w * -mp.expm1(-mp.exp(u + x * g)) for g, w in parts)
 
-        step = mpf("0.2")
-        points = [step * k for k in range(-350, 60)]
+        low = -int(26 + math.log(n) + x * x / 2)
         total = mpf(0)
-        for u in points:
-            total += step * (mp.exp(-mp.exp(u)) - mp.exp(n * mp.log1p(-missing(u))))
+        for u in mp.arange(low, 18, 0.25):
+            total += (mp.exp(-mp.exp(u)) - mp.exp(n * mp.log1p(-missing(u)))) / 4
     agree(CATALOGUE["gaussian_expected_logZ"](n=n, x=x), total, 1e-9)

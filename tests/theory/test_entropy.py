@@ -1,3 +1,5 @@
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -145,7 +147,7 @@ blocks = st.lists(
 def test_merging_equals_the_whole(parts):
     values = [[float(i + j) for j in range(len(part))] for i, part in enumerate(parts)]
     merged = e.merge_blocks(parts, values)
-    whole = e.merge_blocks([sum(parts, [])], [sum(values, [])])
+    whole = e.merge_blocks([list(chain(*parts))], [list(chain(*values))])
     np.testing.assert_allclose(merged, whole, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
         e.merge_blocks(parts[::-1], values[::-1]), whole, rtol=1e-12, atol=1e-12

@@ -18,6 +18,6 @@ def test_a_finer_and_wider_grid_changes_nothing(n, x, monkeypatch):
 
 def test_the_two_inner_rules_agree():
     u = np.linspace(-20, 4, 50)
-    for x in (1.0, 1.6):
+    for x in (0.9, 1.0):
         for a, b in zip(q._inner_direct(u, x), q._inner_gumbel(u, x), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
