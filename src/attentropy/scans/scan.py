@@ -56,9 +56,11 @@ def scan(
     listener: Listener | None = None,
     keep: Callable[[Scan], object] | None = None,
 ) -> Scan:
-    """Watch `model` reading `tokens` (one row of ids) in windows of each length.
+    """Every head of `model` at several lengths, while it reads `tokens` in windows of each.
 
     Args:
+        model: anything that `watch` can watch, called with ids [B, n].
+        tokens: one row of ids.
         lengths: increasing; by default from 64 up to four times the trained length.
         batch: windows per forward pass, and how many windows of the longest length are read.
         calibrate: also find scales that hold the entropy, and measure their effect.
