@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.watch import watch as watch
     from attentropy.scans.scan import scan as scan
     from attentropy.scans.schema import Scan as Scan
 
@@ -27,9 +29,11 @@ _HOMES = {
     "attentropy.scales": (
         "InverseSqrt LogLength LogLengthFrom Mixed Temperature Constant PowerLength HoldEntropy"
     ),
+    "attentropy.observe.watch": "watch",
+    "attentropy.observe.diagnose": "diagnose",
+    "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
     "attentropy.scans.scan": "scan",
     "attentropy.scans.schema": "Scan",
-    "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "scans", "report")

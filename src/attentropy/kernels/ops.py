@@ -163,7 +163,7 @@ def backward_op(
 @backward_op.register_fake
 def _backward_fake(*arguments: Any) -> list[Tensor]:
     inputs, needs = arguments[: len(streaming.INPUTS)], arguments[-1]
-    return [torch.empty_like(x) for x, need in zip(inputs, needs, strict=True) if need]
+    return [x.new_empty(x.shape) for x, need in zip(inputs, needs, strict=True) if need]
 
 
 def _save_softmax(ctx: Any, inputs: Any, output: Any) -> None:

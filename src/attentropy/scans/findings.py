@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from attentropy.observe import diagnose as observed
+from attentropy.observe.diagnose import Finding as Observed
+from attentropy.observe.diagnose import diagnose
 from attentropy.observe.rows import HeadRow
 from attentropy.scans import words
 from attentropy.scans.schema import Finding, Layer, Measure, Scan
@@ -17,8 +18,8 @@ def diagnosed(scan: Scan) -> list[Finding]:
     if home is None:
         return []
     everywhere = [row for measure in scan.measures for row in rows_of(measure, scan.layers)]
-    found = observed.diagnose(rows_of(home, scan.layers))
-    over = [one for one in observed.diagnose(everywhere) if one.name.startswith(BLURRING)]
+    found = diagnose(rows_of(home, scan.layers))
+    over = [one for one in diagnose(everywhere) if one.name.startswith(BLURRING)]
     order = ("critical", "warning", "note")
     return sorted(
         [_finding(one, home) for one in [*found, *over]],
@@ -62,7 +63,7 @@ def _row(measure: Measure, index: int, layer: Layer, head: int) -> HeadRow:
     )
 
 
-def _finding(one: observed.Finding, home: Measure) -> Finding:
+def _finding(one: Observed, home: Measure) -> Finding:
     call = one.call
     if one.name.startswith(BLURRING):
         call = f"at.steer(model, scale=at.LogLengthFrom({home.length}))"

@@ -74,7 +74,9 @@ def _inner_direct(u: Array, x: float) -> tuple[Array, ...]:
 
 def _inner_gumbel(u: Array, x: float) -> tuple[Array, ...]:
     """Trapezoid over v: 1 - phi is the mean of P(x g > v - u) under the Gumbel density of v."""
-    low = min(0.0, u[0] + x * x) - min(8.9 * x, _NEGLIGIBLE + x * x / 2, 115.0)
+    # left of its peak the integrand falls like a Gaussian for x^2, then like e^v
+    reach = 8.9 * x if x > 8.9 else _NEGLIGIBLE + x * x / 2
+    low = min(0.0, u[0] + x * x) - min(reach, 115.0)
     v = np.arange(low, 4.4, _STEP)
     e = np.exp(v)
     b = _STEP * np.exp(v - e)

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from attentropy.errors import ArgumentError
+from attentropy.theory import entropy as _rows
 from attentropy.theory._arrays import (
     Array,
     above,
     at_least,
     elementwise,
-    plain,
     probabilities_array,
     require,
-    scores_array,
 )
 from attentropy.theory._special import coth_excess, log1p_deficit
 
@@ -109,7 +108,7 @@ def focus_limit(range_: Any) -> Any:
     """e^D(R): above this many keys a row of range R can no longer come near one key.
 
     >>> round(focus_limit(16.0))  # QK-norm, head dimension 64, scale 1/8
-    205226
+    204314
     """
     return np.exp(worst_deficit(range_))
 
@@ -137,8 +136,8 @@ def min_entropy_split(n: Any, range_: Any) -> Any:
     floor = np.clip(np.floor(best), 1, n)
     ceil = np.clip(np.ceil(best), 1, n)
     low, high = _two_level(n, floor, range_), _two_level(n, ceil, range_)
-    # Beyond 1e4 the two differ by less than rounding; the curve is a parabola there.
-    pick_high = np.where(best > 1e4, best - floor > 0.5, high < low)
+    # With many keys the two differ by less than rounding; the curve is a parabola there.
+    pick_high = np.where(best > 100, best - floor > 0.5, high < low)
     flat = range_ == 0
     k = np.where(flat, np.maximum(np.floor(n / 2), 1), np.where(pick_high, ceil, floor))
     return np.where(flat, np.log(n), np.where(pick_high, high, low)), k
@@ -273,24 +272,7 @@ def dominance_error(n: Any, gap: Any) -> Any:
     return (n - 1) * np.exp(-gap)
 
 
-def lse_bounds(scores: Any) -> Any:
-    """(lower, LSE, upper): max(max s, mean s + log n) <= LSE <= max s + log n, along the last axis.
-
-    >>> lse_bounds([5.0, -5.0])
-    (5.0, 5.00004539889921..., 5.69314718055994...)
-    """
-    from attentropy.theory.entropy import logsumexp
-
-    s = scores_array(scores)
-    log_n = math.log(s.shape[-1])
-    top = s.max(-1)
-    with np.errstate(invalid="ignore"):
-        mean = np.where(np.isneginf(s).any(-1), -np.inf, _safe_mean(s))
-    return plain((np.maximum(top, mean + log_n), logsumexp(s), top + log_n))
-
-
-def _safe_mean(s: Array) -> Array:
-    return (s / s.shape[-1]).sum(-1)
+lse_bounds = _rows.lse_bounds
 
 
 @elementwise

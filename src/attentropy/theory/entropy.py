@@ -62,6 +62,19 @@ def logsumexp(scores: Any) -> Any:
     return plain(r.top + np.log1p(r.rest))
 
 
+def lse_bounds(scores: Any) -> Any:
+    """(lower, LSE, upper): max(max s, mean s + log n) <= LSE <= max s + log n.
+
+    >>> lse_bounds([5.0, -5.0])
+    (5.0, 5.0000453988992..., 5.693147180559...)
+    """
+    s = scores_array(scores)
+    log_n = np.log(s.shape[-1])
+    top = s.max(-1)
+    mean = (s / s.shape[-1]).sum(-1)  # -inf as soon as a key is hidden
+    return plain((np.maximum(top, mean + log_n), logsumexp(s), top + log_n))
+
+
 def entropy(scores: Any) -> Any:
     """H = log1p(r) - t/(1+r), in nats: both terms are >= 0, so nothing cancels.
 

@@ -91,7 +91,7 @@ def freezing_spread(n: Any) -> Any:
     """sqrt(2 log n): beyond it a few keys carry the row (n -> infinity).
 
     >>> freezing_spread(1024)
-    3.7233...
+    3.72329...
     """
     at_least("n", n, 1)
     return np.sqrt(2 * np.log(n))

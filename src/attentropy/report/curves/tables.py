@@ -95,7 +95,7 @@ def noise_error() -> Table:
     return table
 
 
-def _error(kind: str, scale: float, rho: float, n: int, trials: int = 1000) -> tuple[float, float]:
+def _error(kind: str, scale: float, rho: float, n: int, trials: int = 400) -> tuple[float, float]:
     rng = np.random.default_rng(n)
     ranks = np.arange(n)
     # quantiles in place of draws, v spread over the keys by the golden ratio: smooth in n

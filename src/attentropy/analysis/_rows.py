@@ -1,0 +1,107 @@
+"""Attention weights a few queries at a time: what analysis needs, without the n x n table."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.errors import ArgumentError, UnsupportedError
+from attentropy.kernels.call import Call
+from attentropy.kernels.tiles import Block, Tiler, logits
+from attentropy.resolve import Options, resolve
+from attentropy.weights import Softmax
+
+ELEMENTS = 1 << 20
+
+
+class Rows(NamedTuple):
+    """Some queries of one batch entry, all heads, in float64.
+
+    Attributes:
+        entry: index in the batch.
+        queries: which queries.
+        logits: [H,R,K], -inf where a key is hidden.
+        weights: [H,R,K], rows of zeros where nothing is visible.
+        values: [H,K,Dv].
+    """
+
+    entry: int
+    queries: slice
+    logits: Tensor
+    weights: Tensor
+    values: Tensor
+
+    @property
+    def out(self) -> Tensor:
+        """sum_j p_j v_j, [H,R,Dv]."""
+        return self.weights @ self.values
+
+    @property
+    def seen(self) -> Tensor:
+        """Which rows see anything, [H,R]."""
+        return ~self.logits.isneginf().all(-1)
+
+
+def rows(
+    q: Tensor, k: Tensor, v: Tensor | None = None, *, share: int = 1, **options: Any
+) -> Iterator[Rows]:
+    """Blocks of rows of softmax attention; options are those of attend().
+
+    `share` is how many tables of a block's size the caller holds at once.
+    """
+    call = resolved(q, k, v, **options)
+    if not call.k.shape[2]:
+        raise ArgumentError("the number of keys", ">= 1", 0)
+    tiler = Tiler(call)
+    step = max(1, ELEMENTS // (share * tiler.query_heads * tiler.keys))
+    for entry in range(tiler.batch):
+        values = tiler.v[entry].repeat_interleave(tiler.group, 0)
+        for start in range(0, tiler.queries, step):
+            block = Block(
+                slice(entry, entry + 1),
+                slice(0, tiler.heads),
+                slice(start, min(start + step, tiler.queries)),
+            )
+            s = tiler.four(block, logits(tiler, block, slice(0, tiler.keys)))[0].clone()
+            yield Rows(entry, block.queries, s, _softmax(s, call.sink), values)
+
+
+def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:
+    """The checked call in float64, without gradient."""
+    known = Options.__dataclass_fields__
+    for name in options:
+        if name not in known or name == "dropout":
+            allowed = sorted(set(known) - {"dropout"})
+            raise ArgumentError("option", f"one of {allowed}", repr(name))
+    weights = options.get("weights")
+    if weights is not None and not isinstance(weights, Softmax):
+        raise UnsupportedError(f"analysis is of Softmax weights, not of {weights}")
+    v = k[..., :1] if v is None else v
+    wide = [x.detach().double() if x.is_floating_point() else x for x in (q, k, v)]
+    with torch.no_grad():
+        return resolve(wide[0], wide[1], wide[2], Options(**options))
+
+
+def _softmax(s: Tensor, sink: Tensor | None) -> Tensor:
+    lse = s.logsumexp(-1, keepdim=True)
+    if sink is not None:
+        lse = torch.logaddexp(lse, sink.detach().double().view(-1, 1, 1))
+    return (s - lse.masked_fill(lse.isneginf(), 0.0)).exp()
+
+
+def entropy(p: Tensor) -> Tensor:
+    """-sum p log p over the last dimension."""
+    return torch.special.entr(p).sum(-1)
+
+
+def collect(parts: list[Tensor], q: Tensor) -> Tensor:
+    """Blocks [H,R,...] in order, as [B,H,Q,...]."""
+    batch, _, queries = q.shape[:3]
+    rows_first = torch.cat([p.transpose(0, 1) for p in parts])
+    return rows_first.unflatten(0, (batch, queries)).transpose(1, 2)
+
+
+def per_head(x_BHQ: Tensor) -> Tensor:
+    """The mean over batch and queries, [H]."""
+    return x_BHQ.mean((0, 2))

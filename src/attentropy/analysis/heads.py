@@ -1,0 +1,133 @@
+"""What do the heads of a layer share? Entropies of mean maps, divergences, information.
+
+Functions take q and k and the options of attend(); none holds the n x n maps.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.analysis._rows import entropy, resolved, rows
+from attentropy.attention import attend, key_mass
+from attentropy.errors import ArgumentError
+
+
+class Heads(NamedTuple):
+    """What `compare_heads` finds; natural logarithms.
+
+    Attributes:
+        entropy: mean entropy of the rows of each head, [H].
+        entropy_of_mean: mean over rows of the entropy of the map averaged over heads, one number;
+            between the mean of `entropy` and that plus log H.
+        position_entropy: entropy of each head's map averaged over queries, [H].
+        information: mutual information of query and attended position, [H].
+        divergence: Jensen-Shannon divergence of each pair of heads, [H,H], from 0 to log 2.
+        diversity: generalised Jensen-Shannon divergence of all heads, one number, 0 to log H.
+    """
+
+    entropy: Tensor
+    entropy_of_mean: Tensor
+    position_entropy: Tensor
+    information: Tensor
+    divergence: Tensor
+    diversity: Tensor
+
+
+def compare_heads(q: Tensor, k: Tensor, **options: Any) -> Heads:
+    """Entropies, information and divergences of the heads of a layer.
+
+    diversity = H(mean over heads of p) - mean over heads of H(p), averaged over rows.
+    """
+    each, whole = _entropies(q, k, **options)
+    place = position_entropy(q, k, **options).mean(0)
+    return Heads(
+        each,
+        whole,
+        place,
+        mutual_information(q, k, **options).mean(0),
+        divergence(q, k, **options),
+        whole - each.mean(),
+    )
+
+
+def _entropies(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """Mean entropy of each head [H], and mean entropy of the map averaged over heads."""
+    each, whole, count = torch.zeros(q.shape[1]).double(), torch.zeros(()).double(), 0
+    for part in rows(q, k, **options):
+        each += entropy(part.weights).sum(1).cpu()
+        whole += entropy(part.weights.mean(0)).sum().cpu()
+        count += part.weights.shape[1]
+    return each / count, whole / count
+
+
+def entropy_of_mean(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+    """The mean over rows of H(mean over heads of p), one number.
+
+    mean_h H(p_h) <= H(mean_h p_h) <= mean_h H(p_h) + log H.
+    """
+    return _entropies(q, k, **options)[1]
+
+
+def position_entropy(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+    """The entropy of m_j = mean over queries of p_ij, where a head looks on average, [B,H]."""
+    mass = key_mass(q.double(), k.double(), **_doubled(options))
+    total = mass.sum(-1, keepdim=True)
+    return entropy(mass / total.masked_fill(total == 0, 1.0))
+
+
+def mutual_information(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+    """I(query; position) = H(mean_i p_i) - mean_i H(p_i), queries taken as equally likely, [B,H].
+
+    0 where every query looks at the same places; log n where each looks at its own key. Queries
+    that see nothing do not count. O(n) memory.
+    """
+    with torch.no_grad():
+        call = resolved(q, k, **options)
+        _, stats = attend(q.double(), k.double(), k.double()[..., :1], **_doubled(options))
+    assert stats.entropy is not None
+    seen = call.visible.expand(q.shape[:3]) > 0
+    mean = (stats.entropy * seen).sum(-1) / seen.sum(-1).clamp(min=1)
+    return position_entropy(q, k, **options) - mean
+
+
+def _doubled(options: dict[str, Any]) -> dict[str, Any]:
+    if options.get("sink") is not None:
+        raise ArgumentError("sink", "None: a sink has no position", "a tensor")
+    return options
+
+
+def divergence(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+    """H((p_g + p_h)/2) - (H(p_g) + H(p_h))/2, the mean over rows, for each pair of heads, [H,H]."""
+    heads = q.shape[1]
+    total, count = torch.zeros(heads, heads).double(), 0
+    for part in rows(q, k, share=heads + 1, **options):
+        p = part.weights
+        h = entropy(p)
+        for g in range(heads):
+            joint = entropy((p[g] + p) / 2)
+            total[g] += (joint - (h[g] + h) / 2).sum(-1).cpu()
+        count += p.shape[1]
+    return (total / count).clamp(min=0.0)
+
+
+class Pair(NamedTuple):
+    """Two heads and their divergence."""
+
+    one: int
+    other: int
+    divergence: float
+
+
+def duplicate_heads(q: Tensor, k: Tensor, *, threshold: float = 0.02, **options: Any) -> list[Pair]:
+    """Pairs of heads whose Jensen-Shannon divergence is below `threshold` nats, closest first."""
+    if threshold <= 0:
+        raise ArgumentError("duplicate_heads: threshold", "> 0", threshold)
+    table = divergence(q, k, **options)
+    pairs = [
+        Pair(g, h, float(table[g, h]))
+        for g in range(len(table))
+        for h in range(g + 1, len(table))
+        if table[g, h] < threshold
+    ]
+    return sorted(pairs, key=lambda pair: pair.divergence)

@@ -1,0 +1,258 @@
+"""What does noise on the scores do to the output? Measured, predicted, at worst, and certified.
+
+With õ = sum p_j e^(e_j) v_j / sum p_j e^(e_j), rho = Var(e^e) / E[e^e]^2, independent noise has
+
+    bias -rho sum p^2 (v - out),   variance rho sum p^2 (v - out)^2,
+
+so that it is 1/sum p^2, not the number of keys, that makes a row robust. A part of the noise that
+all keys of a row share cancels. Errors are Euclidean norms of õ - out.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.analysis._rows import Rows, collect, rows
+from attentropy.analysis.gradient import _spread
+from attentropy.errors import ArgumentError
+
+KINDS = ("gaussian", "uniform", "laplace")
+NORMS = ("inf", "2")
+STEPS = 12
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise on each score: `scale` is sigma, the half width of uniform noise, or Laplace's b.
+
+    `correlation` is the share of the variance that the keys of a row have in common (Gaussian
+    noise only).
+    """
+
+    scale: float
+    kind: str = "gaussian"
+    correlation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ArgumentError("Noise: kind", f"one of {KINDS}", repr(self.kind))
+        if not 0 < self.scale < math.inf:
+            raise ArgumentError("Noise: scale", "positive and finite", self.scale)
+        if not 0 <= self.correlation <= 1:
+            raise ArgumentError("Noise: correlation", "in [0, 1]", self.correlation)
+        if self.correlation and self.kind != "gaussian":
+            raise ArgumentError("Noise: correlation", "0 unless the noise is gaussian", self.kind)
+
+    @property
+    def relative_variance(self) -> float:
+        """Rho = Var(e^e) / E[e^e]^2 of the part that keys do not share."""
+        from attentropy.theory.noise import relative_variance
+
+        return float(relative_variance(self.kind, self.scale * (1 - self.correlation) ** 0.5))
+
+    def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
+        """A sample of the shape of `like` [H,R,K]."""
+
+        def unit(*shape: int) -> Tensor:
+            return torch.rand(shape, dtype=torch.float64, generator=generator)
+
+        if self.kind == "uniform":
+            return (2 * unit(*like.shape) - 1).mul(self.scale).to(like)
+        if self.kind == "laplace":
+            u = unit(*like.shape) - 0.5
+            return (-self.scale * u.sign() * torch.log1p(-2 * u.abs())).to(like)
+        own = torch.randn(like.shape, dtype=torch.float64, generator=generator)
+        common = torch.randn(*like.shape[:-1], 1, dtype=torch.float64, generator=generator)
+        c = self.correlation
+        return (self.scale * ((1 - c) ** 0.5 * own + c**0.5 * common)).to(like)
+
+
+def measured_error(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    noise: Noise,
+    *,
+    samples: int = 8,
+    seed: int = 0,
+    **options: Any,
+) -> Tensor:
+    """Root mean square of |õ - out| over rows and samples of the noise, [H]."""
+    if samples < 1:
+        raise ArgumentError("measured_error: samples", ">= 1", samples)
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for part in rows(q, k, v, share=3, **options):
+        squares = [
+            (_moved(part, noise.draw(part.logits, generator)) - part.out).square().sum(-1)
+            for _ in range(samples)
+        ]
+        parts.append(torch.stack(squares).mean(0))
+    return collect(parts, q).mean((0, 2)).sqrt()
+
+
+def _moved(part: Rows, delta: Tensor) -> Tensor:
+    """The output with `delta` added to the scores, [H,R,Dv]; the mass of a sink stays."""
+    lifted = part.weights.clamp(min=0).log() + delta
+    mass = part.weights.sum(-1, keepdim=True)
+    p = torch.where(part.seen[..., None], lifted.softmax(-1), 0.0) * mass
+    return p @ part.values
+
+
+def predicted_error(q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: Any) -> Tensor:
+    """sqrt(rho sum p^2 |v - out|^2 + |rho sum p^2 (v - out)|^2), root mean square over rows, [H].
+
+    First order: right while rho sum p^2 is small; inf where e^noise has no variance.
+    """
+    rho = noise.relative_variance
+    parts = []
+    for part in rows(q, k, v, share=2, **options):
+        square, out = part.weights.square(), part.out
+        drift = square @ part.values - square.sum(-1, keepdim=True) * out
+        variance = rho * _spread(square, part.values, out)
+        parts.append(variance + (rho * drift).square().sum(-1))
+    return collect(parts, q).mean((0, 2)).sqrt()
+
+
+def predicted_error_dense(
+    q: Tensor, k: Tensor, v: Tensor, covariance: Tensor, **options: Any
+) -> Tensor:
+    """The same for Gaussian noise with covariance C [K,K] between keys, root mean square, [H].
+
+    With p' ~ p e^(C_jj/2), out' its output and M = e^C - 1: variance sum_ij M_ij p'_i p'_j (v_i -
+    out').(v_j - out'), bias out' - out - sum_ij M_ij p'_i p'_j (v_j - out'). A constant C has no
+    effect.
+    """
+    c = covariance.double()
+    if list(c.shape) != [k.shape[2]] * 2:
+        raise ArgumentError("covariance", f"[K,K] with K = {k.shape[2]}", list(c.shape))
+    m = torch.expm1(c)
+    parts = []
+    for part in rows(q, k, v, share=2 + v.shape[-1], **options):
+        p = part.weights * (c.diagonal() / 2 - c.diagonal().max() / 2).exp()
+        p = p / p.sum(-1, keepdim=True).clamp(min=1e-300)
+        centre = p @ part.values
+        g = p[..., None] * (part.values[:, None] - centre[:, :, None])
+        variance = torch.einsum("hrid,ij,hrjd->hr", g, m, g)
+        bias = centre - part.out - torch.einsum("hri,ij,hrjd->hrd", p, m, g)
+        parts.append(variance.clamp(min=0) + bias.square().sum(-1))
+    return collect(parts, q).mean((0, 2)).sqrt()
+
+
+def worst_error(
+    q: Tensor, k: Tensor, v: Tensor, radius: float, *, norm: str = "inf", **options: Any
+) -> Tensor:
+    """The largest |õ - out| found over changes of a row's scores within a ball, [B,H,Q].
+
+    A stationary change solves delta = radius * sign(g) (ball of the largest entry) or radius *
+    g/|g| (Euclidean ball), where g_j = p_j <v_j - õ, w> and w is the direction of õ - out itself:
+    a fixed target direction finds less. Ascent starts at the leading singular vectors of the
+    Jacobian and at the keys that matter most.
+    """
+    steepest = _steepest(radius, norm)
+    parts = []
+    for part in rows(q, k, v, share=4, **options):
+        best = torch.zeros_like(part.weights[..., 0])
+        for start in _starts(part):
+            best = torch.maximum(best, _ascend(part, start, steepest))
+        parts.append(best)
+    return collect(parts, q)
+
+
+def _steepest(radius: float, norm: str) -> Callable[[Tensor], Tensor]:
+    if norm not in NORMS:
+        raise ArgumentError("norm", f"one of {NORMS}", repr(norm))
+    if not 0 < radius < math.inf:
+        raise ArgumentError("radius", "positive and finite", radius)
+    if norm == "inf":
+        return lambda g: radius * g.sign()
+    return lambda g: radius * g / g.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+
+
+def _starts(part: Rows) -> list[Tensor]:
+    """Directions [H,R,Dv] of the output to begin with."""
+    p, v, out = part.weights, part.values, part.out
+    width = v.shape[-1]
+    second = torch.zeros(*out.shape, width, dtype=out.dtype, device=out.device)
+    for a in range(width):
+        left = p.square() * (v[:, None, :, a] - out[..., a, None])
+        second[..., a, :] = left @ v - left.sum(-1, keepdim=True) * out
+    vectors = torch.linalg.eigh(second)[1]
+    lead = [sign * vectors[..., -i] for i in range(1, min(width, 2) + 1) for sign in (1, -1)]
+    distance = torch.cdist(out, v)
+    best = (p * distance).topk(min(2, p.shape[-1]), -1).indices
+    for j in best.unbind(-1):
+        toward = v.gather(1, j[..., None].expand(*j.shape, width)) - out
+        lead += [toward, -toward]
+    return lead
+
+
+def _ascend(part: Rows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -> Tensor:
+    """The largest error on the way to a stationary change, [H,R]."""
+    p, moved = part.weights, part.out
+    mass = p.sum(-1, keepdim=True)
+    best = torch.zeros_like(w[..., 0])
+    for _ in range(STEPS):
+        pull = w @ part.values.mT - (w * moved).sum(-1, keepdim=True)
+        delta = steepest(p * pull)
+        # the change is one of the clean scores
+        tilted = part.weights * (delta - delta.amax(-1, keepdim=True)).exp()
+        p = mass * tilted / tilted.sum(-1, keepdim=True).clamp(min=1e-300)
+        moved = p @ part.values
+        w = moved - part.out
+        best = torch.maximum(best, w.norm(dim=-1))
+    return best
+
+
+def certified_error(
+    v: Tensor, radius: float, *, norm: str = "inf", heads: int | None = None
+) -> Tensor:
+    """diam(V) * tanh(range/4), which no change of scores within the ball can exceed, [B,H].
+
+    The range of a change is 2 * radius in the ball of the largest entry and sqrt(2) * radius in
+    the Euclidean one. `heads` repeats the heads of v for grouped queries.
+    """
+    _steepest(radius, norm)
+    spread = 2 * radius if norm == "inf" else 2**0.5 * radius
+    bound = diameter(v) * math.tanh(spread / 4)
+    return bound if heads is None else bound.repeat_interleave(heads // v.shape[1], 1)
+
+
+def diameter(v: Tensor) -> Tensor:
+    """Max |v_i - v_j| over all pairs of values, [B,Hk], by blocks."""
+    x = v.detach().double()
+    best = torch.zeros(x.shape[:2], dtype=x.dtype, device=x.device)
+    step = max(1, (1 << 20) // max(1, x.shape[0] * x.shape[1] * x.shape[2]))
+    for start in range(0, x.shape[2], step):
+        best = torch.maximum(best, torch.cdist(x[:, :, start : start + step], x).amax((2, 3)))
+    return best
+
+
+class Robustness(NamedTuple):
+    """Errors under changes of the scores of at most `radius` each; each [H].
+
+    measured and predicted: root mean square under uniform noise; worst: the largest found over
+    rows; certified: what it cannot exceed.
+    """
+
+    measured: Tensor
+    predicted: Tensor
+    worst: Tensor
+    certified: Tensor
+
+
+def robustness(
+    q: Tensor, k: Tensor, v: Tensor, radius: float, *, samples: int = 8, **options: Any
+) -> Robustness:
+    """Random, predicted, worst and certified error, all for changes of at most `radius`."""
+    noise = Noise(radius, "uniform")
+    return Robustness(
+        measured_error(q, k, v, noise, samples=samples, **options),
+        predicted_error(q, k, v, noise, **options),
+        worst_error(q, k, v, radius, **options).amax((0, 2)),
+        certified_error(v, radius, heads=q.shape[1]).amax(0),
+    )

@@ -1,0 +1,145 @@
+"""Guards against exploding logits: clip the projections after a step, or bound them for good."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.nn._checks import number
+from attentropy.nn._phase import recomputing
+from attentropy.nn.invariant import EntropyInvariantAttention
+from attentropy.nn.multihead import MultiheadAttention
+from attentropy.scores import Dot
+from attentropy.types import Stats
+
+
+@torch.no_grad()
+def qk_clip_(module: nn.Module, stats: Stats, limit: float) -> Tensor:
+    """Scale the q and k projections of heads whose largest logit passed `limit`, in place.
+
+    Head h with largest logit m_h > limit gets f_h = limit / m_h, others 1: its queries are
+    multiplied by f_h / sqrt(g) and its keys by sqrt(g), g the least f of the heads that share
+    these keys, so that the scores of every head change by exactly f_h and heads below the limit
+    stay as they are. Call it after the optimiser's step, with the statistics of that step.
+
+    Returns f [H]. Logits with a bias of position change in their score only.
+    """
+    limit = number("qk_clip_: limit", limit, above=0.0)
+    if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
+        rule = "a MultiheadAttention or EntropyInvariantAttention"
+        raise ArgumentTypeError("qk_clip_: module", rule, type(module).__name__)
+    if stats.max_logit is None or stats.max_logit.shape[1] != module.num_heads:
+        got = None if stats.max_logit is None else stats.max_logit.shape[1]
+        raise ArgumentError("qk_clip_: the heads of stats", f"{module.num_heads}", got)
+    queries, keys, groups = _projections(module)
+    factor = (limit / stats.max_logit.amax((0, 2)).clamp(min=limit)).to(queries[0].dtype)
+    shared = factor.view(groups, -1).amin(1).sqrt()
+    each = factor / shared.repeat_interleave(len(factor) // groups)
+    for tensors, by in ((queries, each), (keys, shared)):
+        for x in tensors:
+            _times(x, by)
+    return factor
+
+
+def _projections(module: nn.Module) -> tuple[list[Tensor], list[Tensor], int]:
+    """Weights and biases of queries and keys, and the number of key heads."""
+    if isinstance(module, EntropyInvariantAttention):
+        q, k = module.W_Q, module.W_K
+        return [q.weight, q.bias], [k.weight, k.bias], module.num_heads
+    assert isinstance(module, MultiheadAttention)
+    if parametrize.is_parametrized(module):
+        raise UnsupportedError("qk_clip_ does not take parametrised projections (sigma_reparam)")
+    if module.qk_norm is not None or not isinstance(module.score, Dot):
+        raise UnsupportedError(
+            "qk_clip_ needs the dot score without qk_norm: otherwise logits do not follow the "
+            "size of the projections"
+        )
+    queries = [x for x in (module.q_weight, module.q_bias) if x is not None]
+    keys = [x for x in (module.k_weight, module.k_bias) if x is not None]
+    return queries, keys, module.num_kv_heads
+
+
+def _times(rows: Tensor, by_H: Tensor) -> None:
+    """Multiply the rows of each head by its factor."""
+    part = rows.unflatten(0, (len(by_H), -1))
+    part.mul_(by_H.view(-1, *(1 for _ in part.shape[1:])))
+
+
+def sigma_reparam(module: nn.Module, *, gain: float | None = 1.0) -> nn.Module:
+    """Make each projection gain * W / sigma(W), with sigma(W) the largest singular value of W.
+
+    Spectral norms are then the learned gains, whatever the optimiser does to W, and entropy cannot
+    collapse faster than gains grow. sigma is followed by one power iteration for each forward pass
+    in training. `gain=None` starts at sigma(W), which leaves the layer's function as it is.
+
+    Queries, keys and values packed in one matrix are normalised each by itself. In the state dict
+    `name` becomes `parametrizations.name.original`, with `.0.gain`, `.0.u` and `.0.v` beside it.
+    """
+    if gain is not None:
+        number("sigma_reparam: gain", gain, above=0.0)
+    found = False
+    for part in list(module.modules()):
+        for name, rows in _weights_of(part):
+            found = True
+            _Sigma.onto(part, name, rows=rows, gain=gain)
+    if not found:
+        rule = "a module with linear projections that are not parametrised yet"
+        raise ArgumentError("sigma_reparam: module", rule, type(module).__name__)
+    return module
+
+
+def _weights_of(part: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+    """Names of weight matrices, and the rows of those packed in them."""
+    if parametrize.is_parametrized(part):
+        return []
+    if isinstance(part, nn.Linear):
+        return [("weight", (part.out_features,))]
+    if not isinstance(part, MultiheadAttention):
+        return []
+    if part.in_proj_weight is not None:
+        return [("in_proj_weight", part._rows())]
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+    return [(name, (len(getattr(part, name)),)) for name in names]
+
+
+class _Sigma(nn.Module):
+    """gain_i * W_i / sigma(W_i) for each block of rows W_i."""
+
+    u: Tensor
+    v: Tensor
+
+    def __init__(self, weight: Tensor, rows: tuple[int, ...]) -> None:
+        super().__init__()
+        self.rows = rows
+        blocks = [torch.linalg.svd(w.float(), full_matrices=False) for w in weight.split(rows)]
+        self.gain = nn.Parameter(torch.stack([s[0] for _, s, _ in blocks]).to(weight))
+        self.register_buffer("u", torch.cat([u[:, 0] for u, _, _ in blocks]).to(weight))
+        self.register_buffer("v", torch.stack([vh[0] for _, _, vh in blocks]).to(weight))
+
+    @classmethod
+    @torch.no_grad()
+    def onto(cls, part: nn.Module, name: str, *, rows: tuple[int, ...], gain: float | None) -> None:
+        """Parametrise a weight of a module."""
+        weight: Tensor = getattr(part, name)
+        sigma = cls(weight.detach(), rows)
+        if gain is not None:
+            sigma.gain.fill_(gain)
+        parametrize.register_parametrization(part, name, sigma)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The normalised weight."""
+        if self.training and not recomputing():
+            self._follow(weight.detach())
+        blocks = weight.split(self.rows)
+        ends = zip(blocks, self.u.split(self.rows), self.v, self.gain, strict=True)
+        return torch.cat([w * (g / (u.clone() @ w @ v.clone())) for w, u, v, g in ends])
+
+    @torch.no_grad()
+    def _follow(self, weight: Tensor) -> None:
+        """One power iteration."""
+        for i, (w, u) in enumerate(
+            zip(weight.split(self.rows), self.u.split(self.rows), strict=True)
+        ):
+            v = nn.functional.normalize(u @ w, dim=0)
+            self.v[i].copy_(v)
+            u.copy_(nn.functional.normalize(w @ v, dim=0))

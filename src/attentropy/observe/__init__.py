@@ -1,0 +1,1 @@
+"""Models: watch their attention, diagnose it, steer it, calibrate it, monitor it in training."""

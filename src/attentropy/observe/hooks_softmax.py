@@ -1,0 +1,124 @@
+"""Code that computes its attention by hand: its softmax is observed, and nothing is changed.
+
+While the tap is in, `softmax` of torch, of torch.nn.functional and of tensors report rows of
+weights to the innermost running module if it is watched and looks like attention. What happens to
+the weights afterwards is not seen, so there is no output norm.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attentropy.observe import stack
+from attentropy.observe.asked import Asked
+from attentropy.observe.recorder import heads_of, softmax_stats
+from attentropy.observe.sight import read_table
+from attentropy.observe.slots import owner_of
+from attentropy.types import Attended
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tapped(Asked):
+    """A call of which only the logits `s` [B,H,Q,K] are known."""
+
+    s: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        batch, heads, queries, keys = self.s.shape
+        return batch, heads, queries, keys
+
+    @property
+    def head_dim(self) -> int:
+        return 0
+
+    def attend(self) -> Attended:
+        raise AssertionError("a tapped softmax is only observed")
+
+    def logits_of(self, key: Tensor) -> Tensor:
+        index = key.clamp(0, self.s.shape[3] - 1).expand(self.s.shape[:3])
+        picked = self.s.gather(-1, index[..., None])[..., 0]
+        return picked.masked_fill(~self.sight.sees(key), -torch.inf)
+
+    def logits_at(self, rows: Tensor) -> Tensor:
+        s = self.s[:, :, rows]
+        seen = self.sight.rows(rows, device=s.device)
+        return s if seen is None else s.masked_fill(~seen, -torch.inf)
+
+
+class _Tap:
+    users = 0
+    originals: tuple[Callable[..., Tensor], ...] = ()
+    busy = False
+
+
+def install() -> None:
+    """One more user of the tap."""
+    if not _Tap.users:
+        _Tap.originals = (F.softmax, torch.softmax, torch.Tensor.softmax)
+        F.softmax, torch.softmax = _tapped(F.softmax), _tapped(torch.softmax)
+        torch.Tensor.softmax = _tapped(torch.Tensor.softmax)  # type: ignore[method-assign]
+    _Tap.users += 1
+
+
+def uninstall() -> None:
+    """One user less; the last one puts everything back."""
+    _Tap.users -= 1
+    if not _Tap.users:
+        F.softmax, torch.softmax = _Tap.originals[:2]
+        torch.Tensor.softmax = _Tap.originals[2]  # type: ignore[method-assign]
+
+
+def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if _Tap.busy or "out" in kwargs or not isinstance(input, Tensor):
+            return original(input, *args, **kwargs)
+        _Tap.busy = True
+        try:
+            weights = original(input, *args, **kwargs)
+            if _is_last(input, args[0] if args else kwargs.get("dim")):
+                _observe(input, weights)
+        finally:
+            _Tap.busy = False
+        return weights
+
+    return softmax
+
+
+def _is_last(x: Tensor, dim: Any) -> bool:
+    return isinstance(dim, int) and dim in (-1, x.dim() - 1) and x.is_floating_point()
+
+
+@torch.no_grad()
+def _observe(logits: Tensor, weights: Tensor) -> None:
+    module = stack.current()
+    owner = owner_of(module)
+    if owner is None or module is None or not owner.recorder.wants():
+        return
+    shape = _four(module, logits, named=stack.looks_like_attention(owner.name, module))
+    if shape is None:
+        return
+    s, p = logits.detach().reshape(shape), weights.detach().reshape(shape)
+    s = s.double() if s.dtype == torch.float64 else s.float()
+    seen = s > torch.finfo(logits.dtype).min / 2
+    sight = read_table(seen, shape[2], shape[3], cross=owner.kind == "cross")
+    nothing = s[..., :0]
+    asked = Tapped(q=nothing, k=nothing, v=nothing, sight=sight, scale=1.0, s=s)
+    owner.recorder.record(owner, asked, None, softmax_stats(s, p, seen))
+
+
+def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, int, int] | None:
+    """[B,H,Q,K] of attention logits; None if they do not look like it."""
+    if logits.dim() == 4 and logits.numel():
+        batch, heads, queries, keys = logits.shape
+        return batch, heads, queries, keys
+    if logits.dim() != 3 or not named or not logits.numel():
+        return None
+    both, queries, keys = logits.shape
+    count = heads_of(module) or 1
+    heads = count if both % count == 0 else 1
+    return both // heads, heads, queries, keys

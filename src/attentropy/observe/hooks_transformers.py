@@ -1,0 +1,198 @@
+"""Models of transformers, through its attention interface.
+
+The function `attentropy` is registered as an attention implementation, with the mask function of
+sdpa: without that the mask would silently be None. Nothing here is imported before a model of
+transformers is seen.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.errors import UnsupportedError
+from attentropy.observe.asked import Asked
+from attentropy.observe.hooks_sdpa import passing
+from attentropy.observe.run import run
+from attentropy.observe.sight import (
+    Sight,
+    causal_from_end,
+    everything,
+    from_table,
+)
+from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import looks_like_cross
+
+NAME = "attentropy"
+REFUSED = ("block_indices", "cache")
+
+
+def attentropy(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sliding_window: int | None = None,
+    indices: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls; gives [B,Q,H,Dv].
+
+    A window is in the mask already wherever it matters, so `sliding_window` is not looked at.
+    """
+    for name in REFUSED:
+        if kwargs.get(name) is not None:
+            raise UnsupportedError(
+                f"{type(module).__name__} passes {name!r}, which attentropy does not apply; "
+                "ignoring it would give another model"
+            )
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    sight = _sight(module, query, key, attention_mask, causal=bool(causal))
+    if indices is not None:
+        sight = _sparse(sight, indices)
+    if key.shape[2] > sight.keys:
+        key, value = key[:, :, : sight.keys], value[:, :, : sight.keys]
+    if position_bias is not None and position_bias.shape[-1] > sight.keys:
+        position_bias = position_bias[..., : sight.keys]
+    asked = Asked(
+        q=query,
+        k=key,
+        v=value,
+        sight=sight,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        bias=position_bias,
+        softcap=softcap,
+        sink=s_aux,
+        dropout=dropout,
+    )
+
+    def plain() -> Tensor:
+        given = {"position_bias": position_bias, "softcap": softcap, "s_aux": s_aux}
+        given = {name: value for name, value in given.items() if value is not None}
+        return _sdpa(
+            module, query, key, value, attention_mask,
+            dropout=dropout, scaling=scaling, is_causal=is_causal, **given, **kwargs,
+        )  # fmt: skip
+
+    return run(module, asked, plain=plain).transpose(1, 2).contiguous(), None
+
+
+def _sdpa(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    """The same by the implementation that the model had, [B,H,Q,Dv]."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    with passing():
+        out: Tensor = ALL_ATTENTION_FUNCTIONS["sdpa"](module, *args, **kwargs)[0]
+    return out.transpose(1, 2)
+
+
+def _sight(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool
+) -> Sight:
+    """Without a mask: causal if the module is, aligned to the start of a longer, static cache."""
+    queries, keys = query.shape[2], key.shape[2]
+    owner = owner_of(module)
+    cross = owner.kind == "cross" if owner is not None else looks_like_cross("", module)
+    if mask is not None:
+        return from_table(mask, queries, keys, cross=cross)
+    if causal and queries > 1:
+        return causal_from_end(queries, min(queries, keys), device=query.device)
+    return everything(queries, keys, device=query.device, cross=cross)
+
+
+def _sparse(sight: Sight, indices: Tensor) -> Sight:
+    """Only the keys `indices` [B,Q,T] of those that the sight shows."""
+    rows = torch.arange(sight.queries, device=indices.device)
+    seen = sight.rows(rows, device=indices.device)
+    table = torch.zeros(
+        *indices.shape[:2], sight.keys, dtype=torch.bool, device=indices.device
+    ).scatter(-1, indices.long().clamp(max=sight.keys - 1), True)[:, None]
+    return from_table(table if seen is None else table & seen, sight.queries, sight.keys)
+
+
+def is_model(model: nn.Module) -> bool:
+    """Is there a transformers model in it? Imports nothing."""
+    base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
+    return base is not None and any(isinstance(module, base) for module in model.modules())
+
+
+class Interface:
+    """Which configurations of a model are set to attentropy, and what they were before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._before: list[tuple[Any, str | None]] = []
+
+    def install(self) -> None:
+        """Route every part of the model that uses the interface through `attentropy`."""
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+
+        AttentionInterface.register(NAME, attentropy)
+        AttentionMaskInterface.register(NAME, sdpa_mask)
+        for config in configurations(self.model):
+            self._before.append((config, config._attn_implementation_internal))
+            config._attn_implementation_internal = NAME
+
+    def uninstall(self) -> None:
+        """Put every configuration back."""
+        while self._before:
+            config, before = self._before.pop()
+            config._attn_implementation_internal = before
+
+
+def configurations(model: nn.Module) -> list[Any]:
+    """Distinct configurations of the parts that take their attention from the interface."""
+    from transformers import PreTrainedModel
+
+    found, barred = {}, set()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if not hasattr(config, "_attn_implementation_internal"):
+            continue
+        if isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation():
+            barred.add(id(config))
+        found.update({id(one): one for one in _with_parts(config)})
+    return [config for name, config in found.items() if name not in barred]
+
+
+def _with_parts(config: Any) -> Iterator[Any]:
+    yield config
+    for name in getattr(config, "sub_configs", ()):
+        part = getattr(config, name, None)
+        if part is not None:
+            yield from _with_parts(part)
+
+
+def needs_tap(model: nn.Module) -> bool:
+    """Does a part of the model compute its attention without the interface?"""
+    from transformers import PreTrainedModel
+
+    return any(
+        isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation()
+        for module in model.modules()
+    )
+
+
+def must_keep_eager(model: nn.Module) -> bool:
+    """Eager attention under gradient checkpointing.
+
+    Masks are made outside of the checkpoint, for one implementation; a recomputation by another
+    one, after watching has ended, would read them wrongly.
+    """
+    eager = any(
+        config._attn_implementation_internal not in ("sdpa", NAME)
+        for config in configurations(model)
+    )
+    return eager and any(
+        getattr(module, "gradient_checkpointing", False) is True for module in model.modules()
+    )

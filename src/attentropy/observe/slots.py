@@ -1,0 +1,96 @@
+"""Where the numbers of watched calls add up.
+
+A slot holds the sums of one place in the model: a module, the how-manieth call of it in a forward
+pass, and whether queries stand at the end of a cache ("step") or not ("forward"). Its tensors are
+allocated once and added to in place, which torch.compile takes without a graph break.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.observe.asked import Asked
+from attentropy.observe.measures import ROWS, SAMPLED, Kept, Sums
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is known of a slot besides its numbers."""
+
+    layer: str
+    call: int
+    phase: str
+    kind: str
+
+
+class Slot:
+    """Sums over the calls of one place; `top` is a maximum."""
+
+    def __init__(self, heads: int, *, device: torch.device) -> None:
+        self.rows = torch.zeros(len(ROWS), heads, dtype=torch.float64, device=device)
+        self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
+        self.sampled = torch.zeros(len(SAMPLED), heads, dtype=torch.float64, device=device)
+        self.overlap = torch.zeros(heads, heads, dtype=torch.float64, device=device)
+        self.kept: list[Kept] = []
+        self.head_dim = 0
+        self.length = 0
+        self.is_causal = False
+
+    @property
+    def heads(self) -> int:
+        """How many."""
+        return len(self.top)
+
+    def add(self, sums: Sums) -> None:
+        """Count one more call, in place."""
+        self.rows.add_(sums.rows)
+        self.top.copy_(torch.maximum(self.top, sums.top))
+        self.sampled.add_(sums.sampled)
+        self.overlap.add_(sums.overlap)
+
+    def describe(self, asked: Asked) -> None:
+        """Note the sizes of a call."""
+        self.head_dim = asked.head_dim
+        self.length = max(self.length, asked.sizes[3])
+        self.is_causal = asked.sight.is_causal
+
+    def clear(self) -> None:
+        """Forget everything, in place."""
+        for sums in (self.rows, self.sampled, self.overlap):
+            sums.zero_()
+        self.top.fill_(-torch.inf)
+        self.kept.clear()
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sums and the maximum, for reduction across processes."""
+        return self.rows, self.top, self.sampled, self.overlap
+
+
+@dataclass(eq=False)
+class Owner:
+    """A watched module that calls attention: its name, where its forward stands, its slots."""
+
+    name: str
+    recorder: Any
+    call: int = -1
+    slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
+    kind: str = "self"
+    entered: int = 0
+
+    def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
+        """The slot of the current call."""
+        key = (max(self.call, 0), phase)
+        slot = self.slots.get(key)
+        if slot is None or slot.heads != heads:
+            slot = self.slots[key] = Slot(heads, device=device)
+        return slot
+
+
+ATTRIBUTE = "_attentropy_owner"
+
+
+def owner_of(module: nn.Module | None) -> Owner | None:
+    """The owner record of a watched module."""
+    return None if module is None else module.__dict__.get(ATTRIBUTE)
