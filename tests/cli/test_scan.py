@@ -199,6 +199,31 @@ def test_compare_puts_the_other_scan_into_the_page(call, tmp_path):
     assert payload["other"]["lengths"] == [16, 32]
 
 
+def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
+    from attentropy.observe.plan import Plan
+    from attentropy.observe.steer import steer
+
+    from scans.tiny import make
+
+    result = call("--lengths", "16,32,64", "--calibrate")
+    assert result.exit_code == 0, result.output
+    found = load(tmp_path / "out").calibration
+    assert found.reference == 32
+    assert [row.length for row in found.rows] == [32, 64]
+    assert all(row.perplexity_before > 1 and row.perplexity_after > 1 for row in found.rows)
+    assert abs(found.rows[1].entropy_after - found.rows[0].entropy_before) < abs(
+        found.rows[1].entropy_before - found.rows[0].entropy_before
+    )
+    plan = Plan.load(tmp_path / "out" / "plan.json")
+    steer(make(), plan).undo()
+
+
+def test_calibration_needs_a_longer_length(call, tmp_path):
+    message = failed(call("--lengths", "16,32", "--calibrate"))
+    assert "--calibrate needs a length beyond 32, got [16, 32]" in message
+    assert leftovers(tmp_path / "out") == []
+
+
 def test_threads_are_set(call, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)

@@ -59,8 +59,15 @@ def test_limits_are_named_and_the_others_go_on():
 @pytest.mark.parametrize("length", [3, 8, 50, 100])
 def test_windows_cover_the_same_text_at_every_length(length):
     ids = torch.arange(1000)
-    budget = lengths.budget([3, 8, 50, 100], batch=4, tokens=len(ids))
-    rows = torch.cat(list(lengths.windows(ids, length, batch=4, budget=budget)))
+    text = lengths.Windows.of(ids, [3, 8, 50, 100], batch=4)
+    assert (text.budget, text.room) == (1000, 400)
+    rows = torch.cat(list(text.cut(length)))
     assert rows.shape[1] == length
-    assert torch.equal(rows.flatten(), ids[: budget // length * length])
-    assert all(len(part) <= 4 for part in lengths.windows(ids, length, batch=4, budget=budget))
+    assert torch.equal(rows.flatten(), ids[: 1000 // length * length])
+    assert all(part.numel() <= 400 for part in text.cut(length))
+
+
+def test_a_long_text_is_read_as_far_as_is_enough():
+    ids = torch.zeros(100_000, dtype=torch.int64)
+    assert lengths.Windows.of(ids, [64], batch=4).budget == lengths.ENOUGH
+    assert lengths.Windows.of(ids, [64, 8192], batch=4).budget == 4 * 8192

@@ -194,7 +194,7 @@ def test_scan_from_python_needs_no_more_than_model_and_tokens():
     assert found.complete
     assert [one.lengths for one in kept] == [[16], [16, 32]]
     assert found.model.kind == "module"
-    assert found.measures[0].tokens == 96
+    assert found.measures[0].tokens == 592
     assert found.slopes[0][0] is not None
     again = scan(make().eval(), ids, lengths=[16, 32], batch=3)
     assert again.measures[1].statistics == found.measures[1].statistics

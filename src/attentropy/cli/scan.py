@@ -77,6 +77,8 @@ def _scan(model: str | None, options: dict[str, Any]) -> None:
         if (out / "scan.json").exists():
             click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
         raise
+    if scan.calibration is not None:
+        write_atomically(out / "plan.json", json.dumps(scan.calibration.plan, indent=1).encode())
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:

@@ -18,14 +18,38 @@ SPREADS = np.concatenate([np.linspace(0.0, 4.0, 17), np.geomspace(4.5, 60.0, 10)
 RULES = ("theory, 1/√d", "LogLengthFrom", "HoldEntropy", "LogLength(κ=1)")
 METHODS = (
     ("Slope", "dH / d log n", "Least squares of a head's mean entropy on log n, all lengths."),
-    ("Uniform", "H = log n", "The most entropy there is; n is the geometric mean of the visible keys."),
-    ("Theory", "E H(n, x)", "Exact mean entropy of n Gaussian scores of spread x; about log n − x²/2 while x² < 2 log n."),
-    ("Effective spread", "x: E H(n₀, x) = H measured", "Solved for each head at the reference length n₀."),
+    (
+        "Uniform",
+        "H = log n",
+        "The most entropy there is; n is the geometric mean of the visible keys.",
+    ),
+    (
+        "Theory",
+        "E H(n, x)",
+        "Exact mean entropy of n Gaussian scores of spread x; about log n − x²/2 for x² < 2 log n.",
+    ),
+    (
+        "Effective spread",
+        "x: E H(n₀, x) = H measured",
+        "Solved for each head at the reference length n₀.",
+    ),
     ("Random scores", "log n − ½", "The same for spread 1, as at initialisation."),
-    ("LogLengthFrom(n₀)", "scale = max(1, log n / log n₀) / √d", "A fixed gap between logits gains weight as a power of n."),
-    ("HoldEntropy(n₀, x)", "scale = √max(0, 1 + 2 log(n/n₀) / x²) / √d", "Keeps log n − x²/2 where it is at n₀."),
-    ("LogLength(κ)", "scale = κ log n / d", "Entropy-invariant scaling for models trained with it."),
-)  # fmt: skip
+    (
+        "LogLengthFrom(n₀)",
+        "scale = max(1, log n / log n₀) / √d",
+        "A fixed gap between logits gains weight as a power of n.",
+    ),
+    (
+        "HoldEntropy(n₀, x)",
+        "scale = √max(0, 1 + 2 log(n/n₀) / x²) / √d",
+        "Keeps log n − x²/2 where it is at n₀.",
+    ),
+    (
+        "LogLength(κ)",
+        "scale = κ log n / d",
+        "Entropy-invariant scaling, for models trained with it.",
+    ),
+)
 
 
 def predict(scan: Scan) -> dict[str, Any] | None:

@@ -54,17 +54,16 @@ class _Mean:
     """A weighted mean of tensors, entry by entry, that leaves NaN out."""
 
     def __init__(self) -> None:
-        self.total: Tensor | None = None
-        self.weight: Tensor | None = None
+        self.total = torch.zeros(())
+        self.weight = torch.zeros(())
 
     def add(self, values: Tensor, weight: int) -> None:
         known = (~values.isnan()).double() * weight
         part = values.nan_to_num(0.0) * known
-        self.total = part if self.total is None else self.total + part
-        self.weight = known if self.weight is None else self.weight + known
+        self.total = self.total + part
+        self.weight = self.weight + known
 
     def mean(self) -> Tensor:
-        assert self.total is not None and self.weight is not None
         return self.total / self.weight.masked_fill(self.weight == 0, torch.nan)
 
 

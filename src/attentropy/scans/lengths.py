@@ -1,6 +1,7 @@
 """Which lengths to measure, and the windows of text at each."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -8,6 +9,7 @@ from attentropy.scans.schema import Model, ScanError, Skipped
 
 SHORTEST = 64
 REACH = 4
+ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
 
 
 def parse(text: str) -> list[int]:
@@ -62,15 +64,27 @@ def usable(lengths: Sequence[int], model: Model, tokens: int) -> tuple[list[int]
     return kept, skipped
 
 
-def windows(ids: Tensor, length: int, *, batch: int, budget: int) -> Iterator[Tensor]:
-    """The first `budget` tokens cut into rows of `length`, at most `batch` rows at a time.
+@dataclass(frozen=True)
+class Windows:
+    """The same text cut to any length.
 
-    Every length reads the same text, so that what changes between lengths is the length.
+    Attributes:
+        ids: one row of tokens.
+        budget: how many of them are read at every length, so that what changes is the length.
+        room: tokens of one forward pass: `batch` windows of the longest length.
     """
-    rows = ids[: min(budget, len(ids)) // length * length].view(-1, length)
-    yield from rows.split(batch)
 
+    ids: Tensor
+    budget: int
+    room: int
 
-def budget(lengths: Sequence[int], *, batch: int, tokens: int) -> int:
-    """Tokens read at every length: `batch` windows of the longest, as far as the text goes."""
-    return min(tokens, batch * max(lengths))
+    @classmethod
+    def of(cls, ids: Tensor, lengths: Sequence[int], *, batch: int) -> "Windows":
+        """`batch` windows of the longest length, or a few thousand tokens if that is more."""
+        room = batch * max(lengths)
+        return cls(ids, min(len(ids), max(room, ENOUGH)), room)
+
+    def cut(self, length: int) -> Iterator[Tensor]:
+        """Rows [B, length], as many at a time as one pass has room for."""
+        rows = self.ids[: self.budget // length * length].view(-1, length)
+        yield from rows.split(max(1, self.room // length))

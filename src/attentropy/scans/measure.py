@@ -38,7 +38,7 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
         for window in windows:
             ids = window.to(device)
             sequences, length = sequences + ids.shape[0], ids.shape[1]
-            nats, count = text_loss(_logits(read(model, ids), ids), ids)
+            nats, count = text_loss(logits_of(read(model, ids), ids), ids)
             loss, predicted = loss + nats, predicted + count
             along.add(watch, weight=ids.shape[0])
             tick(ids.numel())
@@ -71,11 +71,9 @@ def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
     if logits is None:
         return 0.0, 0
     total = torch.zeros((), dtype=torch.float64, device=ids.device)
-    for start in range(0, ids.shape[1] - 1, CHUNK):
-        end = min(start + CHUNK, ids.shape[1] - 1)
-        here = logits[:, start:end].flatten(0, 1).float()
-        next_ids = ids[:, start + 1 : end + 1].flatten()
-        total += F.cross_entropy(here, next_ids, reduction="sum").double()
+    for row, row_ids in zip(logits, ids, strict=True):  # rows are contiguous: nothing is copied
+        for here, next_ids in zip(row[:-1].split(CHUNK), row_ids[1:].split(CHUNK), strict=True):
+            total += F.cross_entropy(here.float(), next_ids, reduction="sum").double()
     return float(total), ids.shape[0] * (ids.shape[1] - 1)
 
 
@@ -102,7 +100,7 @@ def number(value: float) -> Number:
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
-def _logits(output: Any, ids: Tensor) -> Tensor | None:
+def logits_of(output: Any, ids: Tensor) -> Tensor | None:
     """The output if it scores every token of the vocabulary after every position."""
     found = getattr(output, "logits", output)
     if not isinstance(found, Tensor) or found.shape[:2] != ids.shape or found.ndim != 3:

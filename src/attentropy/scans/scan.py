@@ -2,7 +2,7 @@
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,6 @@ from attentropy._version import __version__
 from attentropy.errors import AttentropyError
 from attentropy.scans import lengths as spans
 from attentropy.scans.advice import advise
-from attentropy.scans.calibration import calibrated
 from attentropy.scans.findings import diagnosed
 from attentropy.scans.inputs import describe_ids
 from attentropy.scans.listener import Listener
@@ -62,7 +61,7 @@ def scan(
         model: anything that `watch` can watch, called with ids [B, n].
         tokens: one row of ids.
         lengths: increasing; by default from 64 up to four times the trained length.
-        batch: windows per forward pass, and how many windows of the longest length are read.
+        batch: windows of the longest length in one forward pass.
         calibrate: also find scales that hold the entropy, and measure their effect.
         origin: where model and tokens come from, for the record.
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
@@ -73,9 +72,13 @@ def scan(
     listener = listener or Listener()
     asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, origin.model, len(tokens))
+    if calibrate:
+        from attentropy.scans.calibration import calibrated, check_reach
+
+        check_reach(origin.model, wanted)
     for skip in skipped:
         listener.say(f"length {skip.length:,} is left out: {skip.reason}")
-    reader = _Reader(model, tokens, wanted, batch, listener)
+    reader = _Reader(model, spans.Windows.of(tokens, wanted, batch=batch), listener)
     state = _State(skipped=skipped, layers=done.layers if done else [])
     listener.begin(sum(reader.work(length) for length in wanted))
     for length in wanted:
@@ -89,7 +92,7 @@ def scan(
     found.maps = draw_maps(model, tokens[: found.lengths[-1]], found.layers, label=origin.label)
     if calibrate:
         listener.stage("calibrating")
-        found.calibration = calibrated(model, reader.windows, found)
+        found.calibration = calibrated(model, reader.text, found)
     found.advice = advise(found)
     found.seconds = round(time.perf_counter() - origin.began, 3)
     return found
@@ -100,26 +103,20 @@ class _Reader:
     """The model with its text, cut into windows of any length."""
 
     model: nn.Module
-    tokens: Tensor
-    lengths: list[int]
-    batch: int
+    text: spans.Windows
     listener: Listener
-
-    def windows(self, length: int) -> Iterator[Tensor]:
-        budget = spans.budget(self.lengths, batch=self.batch, tokens=len(self.tokens))
-        return spans.windows(self.tokens, length, batch=self.batch, budget=budget)
 
     def work(self, length: int, tokens: int | None = None) -> int:
         """Tokens weighed by what they cost: the attention of a token grows with the length."""
         if tokens is None:
-            tokens = sum(window.numel() for window in self.windows(length))
+            tokens = sum(window.numel() for window in self.text.cut(length))
         return round(tokens * (1 + length / 2048))
 
     def measure(self, length: int) -> Found:
         self.listener.stage(f"length {length:,}")
         return measure(
             self.model,
-            self.windows(length),
+            self.text.cut(length),
             tick=lambda tokens: self.listener.advance(self.work(length, tokens)),
         )
 
