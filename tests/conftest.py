@@ -1,3 +1,8 @@
+import os
+
+# before anything imports triton: its kernels then run on CPU tensors, in numpy
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import pytest
 import torch
 from hypothesis import settings

@@ -12,16 +12,25 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.layouts import contiguous as contiguous
+    from attentropy.layouts import zigzag as zigzag
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.plan import Plan as Plan
+    from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
+    from attentropy.ring import ring_attend as ring_attend
     from attentropy.scans.scan import scan as scan
     from attentropy.scans.schema import Scan as Scan
+    from attentropy.totals import reduce_heads as reduce_heads
 
 _HOMES = {
     "attentropy.attention": "attend explain key_mass",
+    "attentropy.ring": "ring_attend",
+    "attentropy.layouts": "Layout contiguous zigzag",
+    "attentropy.totals": "reduce_heads",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
-    "attentropy.errors": "AttentropyError UnsupportedError",
+    "attentropy.errors": "AttentropyError DistributedError UnsupportedError",
     "attentropy.masks": (
         "Mask causal full lookback lookahead prefix documents padding strided dense"
     ),
@@ -31,6 +40,8 @@ _HOMES = {
     ),
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
+    "attentropy.observe.steer": "steer",
+    "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
     "attentropy.scans.scan": "scan",
     "attentropy.scans.schema": "Scan",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, UnsupportedError
-from attentropy.kernels import fused, linear, reference, streaming
+from attentropy.kernels import fused, gpu, linear, reference, streaming
 from attentropy.kernels.call import Call, Rows
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, resolve
@@ -29,6 +29,7 @@ from attentropy.weights import Kernelised, Weights
 # in the order in which "auto" asks them
 KERNELS: dict[str, ModuleType] = {
     "linear": linear,
+    "triton": gpu,
     "fused": fused,
     "streaming": streaming,
     "reference": reference,
@@ -82,9 +83,15 @@ def attend(
         sink=sink,
         dropout=dropout,
     )
-    call, chosen = _choose(resolve(q, k, v, options), kernel)
-    rows = _blind(call) if not call.k.shape[2] or not call.q.numel() else chosen.attend(call)
-    return _attended(call, rows)
+    call = resolve(q, k, v, options)
+    return attended(call, run(call, kernel))
+
+
+def run(call: Call, kernel: str) -> Rows:
+    """The rows of a resolved call by the kernel asked for, without its sink."""
+    call, chosen = choose(call, kernel)
+    rows: Rows = _blind(call) if not call.k.shape[2] or not call.q.numel() else chosen.attend(call)
+    return rows
 
 
 def explain(
@@ -153,15 +160,26 @@ def _lacks(name: str, call: Call) -> str | None:
 
 
 def _name_of(call: Call, kernel: str) -> str:
+    check_name(kernel)
     if kernel != "auto":
-        if kernel not in KERNELS:
-            raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))
         return kernel
-    return next(name for name in KERNELS if _lacks(name, call) is None)
+    return next(name for name in _in_order(call) if _lacks(name, call) is None)
 
 
-def _choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
-    """The kernel to run, and the call as it takes it."""
+def _in_order(call: Call) -> list[str]:
+    """Kernels as "auto" asks them. Off the GPU, Triton is an interpreter: it comes last."""
+    late = [] if call.q.is_cuda else ["triton"]
+    return [name for name in KERNELS if name not in late] + late
+
+
+def check_name(kernel: str) -> None:
+    """Raise unless it is the name of a kernel, or "auto"."""
+    if kernel != "auto" and kernel not in KERNELS:
+        raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))
+
+
+def choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
+    """The call as the kernel asked for takes it, and the kernel; raises if it lacks something."""
     name = _name_of(call, kernel)
     _refuse_transforms(name)
     if name not in ("streaming", "reference") or kernel == "auto":
@@ -210,7 +228,8 @@ def _blind(call: Call) -> Rows:
     return Rows(out, None, None, floor, none, zero, zero)
 
 
-def _attended(call: Call, rows: Rows) -> Attended:
+def attended(call: Call, rows: Rows) -> Attended:
+    """Rows as attend() returns them, with the sink merged in."""
     stats = Stats(
         entropy=rows.entropy,
         lse=rows.lse,

@@ -21,3 +21,7 @@ class ArgumentTypeError(AttentropyError, TypeError):
 
 class UnsupportedError(AttentropyError, NotImplementedError):
     """The request is meaningful, but not for the kernel or transform that was asked."""
+
+
+class DistributedError(AttentropyError, RuntimeError):
+    """Another process of the group failed, stalled, or was called with other arguments."""

@@ -5,14 +5,15 @@ Every message names the argument, the rule and the value.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.kernels.call import Call
+from attentropy.kernels.counts import count
 from attentropy.masks import Extent, Mask, as_mask, causal, check_broadcast
 from attentropy.masks import full as full_mask
 from attentropy.scales import ScaleRule
@@ -37,16 +38,41 @@ class Options:
     dropout: float = 0.0
 
 
-def resolve(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Call:
-    """A checked call; raises before anything is computed."""
-    _check_tensors(q, k, v)
+class Share(NamedTuple):
+    """What part of a longer sequence q and k are: its sizes, and the queries that q holds."""
+
+    queries: int
+    keys: int
+    rows: tuple[range, ...]
+
+
+def resolve(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, *, share: Share | None = None
+) -> Call:
+    """A checked call; raises before anything is computed.
+
+    With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
+    as rows and all keys of the whole as columns; see attentropy.kernels.parts.
+    """
+    check_tensors(q, k, v)
     q, k, v = _autocast(q, k, v)
     weights = _weights(options)
     prepared = _prepare(q, k, options, weights)
-    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    if share is None:
+        share = Share(q.shape[2], k.shape[2], (range(q.shape[2]),))
+    extent = Extent(q.shape[0], q.shape[1], share.queries, share.keys, q.device)
     seen = _Seen.of(options, weights, extent)
     bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
-    visible = seen.count(extent, bias)
+    if share.rows != (range(share.queries),):
+        seen, bias = seen.of_rows(share.rows, shift=extent.shift), _taken(bias, share.rows)
+    visible = count(
+        extent._replace(queries=q.shape[2]),
+        lo=seen.lo,
+        hi=seen.hi,
+        mask=seen.mask,
+        predicate=seen.predicate,
+        bias=bias,
+    )
     return Call(
         q=prepared.q,
         k=prepared.k,
@@ -70,7 +96,8 @@ def resolve(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Call:
     )
 
 
-def _check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise unless shapes, dtypes and devices fit together."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(name, "a tensor", type(x).__name__)
@@ -183,45 +210,28 @@ class _Seen:
             return cls("other", mask=_four("mask", mask.predicate(extent.where()), extent))
         return cls("other", lo, hi, predicate=mask)
 
-    def count(self, extent: Extent, bias: Tensor | None) -> Tensor:
-        """How many keys each row sees; int64, broadcastable to [B,H,Q]."""
-        if self.mask is None and self.predicate is None and bias is None:
-            lo = 0 if self.lo is None else self.lo.long()
-            hi = extent.keys if self.hi is None else self.hi.long()
-            span = torch.as_tensor(hi - lo, device=extent.device)
-            return span.clamp(min=0).expand(_rows(span, extent))
-        return _count_tables(self, extent, bias)
+    def of_rows(self, rows: tuple[range, ...], *, shift: int) -> "_Seen":
+        """The same for some of the queries, counted from 0; keys are all of them."""
+        lo, hi, mask = (_taken(x, rows) for x in (self.lo, self.hi, self.mask))
+        picked = self.predicate and _picked(self.predicate, rows, shift=shift)
+        return replace(self, lo=lo, hi=hi, mask=mask, predicate=picked)
 
 
-def _rows(span: Tensor, extent: Extent) -> tuple[int, ...]:
-    return (1, 1, extent.queries) if span.dim() == 0 else (*span.shape[:2], extent.queries)
+def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
+    """Some queries of a tensor whose third dimension is queries, or 1."""
+    if x is None or x.shape[2] == 1:
+        return x
+    parts = [x[:, :, run.start : run.stop] for run in rows] or [x[:, :, :0]]
+    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
 
-def _count_tables(seen: _Seen, extent: Extent, bias: Tensor | None) -> Tensor:
-    """Counts visible keys in slices of queries, so that no n x n tensor arises from intervals."""
-    counts = []
-    where = extent.where()
-    for q in where.q.flatten().split(max(1, SMALL_MASK // max(1, extent.keys))):
-        part = where._replace(q=q.view(1, 1, -1, 1))
-        rows = slice(int(q[0]), int(q[0]) + len(q)) if len(q) else slice(0, 0)
-        ok = torch.ones((1, 1, len(q), extent.keys), dtype=torch.bool, device=extent.device)
-        if seen.lo is not None:
-            ok = ok & (where.k >= _some(seen.lo, rows)[..., None])
-        if seen.hi is not None:
-            ok = ok & (where.k < _some(seen.hi, rows)[..., None])
-        if seen.mask is not None:
-            ok = ok & _some(seen.mask, rows)
-        if seen.predicate is not None:
-            ok = ok & seen.predicate.predicate(part)
-        if bias is not None:
-            ok = ok & ~_some(bias, rows).isneginf()
-        counts.append(ok.sum(-1))
-    return torch.cat(counts, 2)
-
-
-def _some(x: Tensor, rows: slice) -> Tensor:
-    """The queries `rows` of a tensor whose third dimension is queries, or 1."""
-    return x[:, :, rows] if x.shape[2] > 1 else x
+def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
+    """A mask asked by the index of a query among `rows`."""
+    runs = [torch.arange(run.start, run.stop) for run in rows]
+    index = torch.cat(runs) if runs else torch.arange(0)
+    return Mask(
+        lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
+    )
 
 
 def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:

@@ -57,7 +57,15 @@ def shapes(draw):
     length = st.one_of(edges, st.integers(1, 150))
     keys = st.one_of(edges, st.integers(1, 150), st.sampled_from([191, 193, 255, 257, 300]))
     width = st.one_of(st.integers(1, 40), st.sampled_from([64, 80, 128, 256]))
-    return (draw(st.integers(1, 2)), hk * group, hk, draw(length), draw(keys), draw(width), draw(width))
+    return (
+        draw(st.integers(1, 2)),
+        hk * group,
+        hk,
+        draw(length),
+        draw(keys),
+        draw(width),
+        draw(width),
+    )
 
 
 EXTRAS = (
@@ -129,7 +137,9 @@ def naive(call):
     s = (call.q @ k.mT).float() * call.scale[..., None]
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
-    distance = torch.arange(k.shape[2]) - (torch.arange(s.shape[2]) + k.shape[2] - s.shape[2])[:, None]
+    distance = (
+        torch.arange(k.shape[2]) - (torch.arange(s.shape[2]) + k.shape[2] - s.shape[2])[:, None]
+    )
     if call.bias is not None:
         s = s + call.bias
     if call.relative is not None:
@@ -154,7 +164,7 @@ def run(call, compute, *, dtype=None, flowing=None):
         x = getattr(call, name)
         if x is not None:
             x = x.detach().to(x.dtype if dtype is None else dtype)
-            fields[name] = x.requires_grad_(not fields.get("stop"))
+            fields[name] = x.requires_grad_()
     rows = compute(replace(call, **fields))
     results = dict(zip(FLOWING, (rows[0], rows[1], rows[2], rows[-1]), strict=True))
     flowing = FLOWING if flowing is None else flowing
@@ -183,3 +193,23 @@ def error(x, y):
     same = (x == y) | (x.isnan() & y.isnan())
     gap = torch.where(same, 0.0, (x.double() - y.double()).abs())
     return gap.nan_to_num(nan=math.inf).max().item() if gap.numel() else 0.0
+
+
+def uncertainty(call, name):
+    """The size of what a gradient is the difference of: ds is p (dP - dO.O + ...), a cancellation.
+
+    The naive computation is exact where one key is visible, which says nothing about rounding.
+    """
+    longest = {n: getattr(call, n).float().norm(dim=-1).max().item() for n in ("q", "k", "v")}
+    ds = longest["v"] * call.v.shape[-1] ** 0.5 + 8.0
+    scale = call.scale.abs().max().item()
+    logit = reference.logits(call).abs().nan_to_num(posinf=0.0).max().item()
+    rows = (call.q.shape[0] * call.q.shape[1] * call.q.shape[2]) ** 0.5
+    return {
+        "dq": ds * scale * longest["k"],
+        "dv": rows * 4 + logit,  # p is as uncertain as the rounding of the largest logit
+        "dk": ds * scale * longest["q"] * rows,
+        "dscale": ds * longest["q"] * longest["k"] * rows,
+        "dbias": ds * rows,
+        "drelative": ds * rows,
+    }.get(name, 1.0 + logit)

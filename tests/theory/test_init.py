@@ -22,6 +22,18 @@ def test_gains_against_random_matrices(scheme):
     assert scores.var() == pytest.approx(gains.score, rel=0.08)
 
 
+def test_weight_variances():
+    wanted = {
+        "xavier": 2 / 576,
+        "lecun": 1 / 512,
+        "he": 2 / 512,
+        "packed": 2 / 2048,
+        "gpt2": 0.02**2,
+    }
+    got = {scheme: init.weight_variance(scheme, 512, 64) for scheme in init.SCHEMES}
+    assert got == pytest.approx(wanted, rel=1e-15)
+
+
 def test_xavier_is_neutral_only_for_square_matrices():
     assert init.xavier_gain(512, 512) == (1, 1, 1)
     assert init.xavier_gain(512, 64) == init.gains("xavier", 512, 64)

@@ -30,9 +30,11 @@ def lacks(call: Call) -> str | None:
 
 def attend(call: Call) -> Rows:
     """Output, mass and collision of every row."""
-    if isinstance(call.weights, Decay):
-        return _decayed(call, call.weights)
-    return _kernelised(call)
+    # statistics are float32 or better, whatever the inputs are
+    with torch.autocast(call.q.device.type, enabled=False):
+        if isinstance(call.weights, Decay):
+            return _decayed(call, call.weights)
+        return _kernelised(call)
 
 
 def _kernelised(call: Call) -> Rows:

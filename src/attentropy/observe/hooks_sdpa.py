@@ -124,7 +124,7 @@ def _sight(
 ) -> Sight:
     queries, keys = q.shape[2], k.shape[2]
     owner = owner_of(module)
-    cross = owner is not None and owner.kind == "cross"
+    cross = stack.looks_like_cross("", module) if owner is None else owner.kind == "cross"
     if mask is not None:
         return from_table(mask, queries, keys, cross=cross)
     if not is_causal:

@@ -6,8 +6,8 @@ transformers is seen.
 """
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -125,29 +125,53 @@ def is_model(model: nn.Module) -> bool:
     return base is not None and any(isinstance(module, base) for module in model.modules())
 
 
-class Interface:
-    """Which configurations of a model are set to attentropy, and what they were before."""
+class _Held(NamedTuple):
+    """A configuration set to attentropy, what it was before, and how many need it so."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self._before: list[tuple[Any, str | None]] = []
+    config: Any
+    before: str | None
+    users: int
 
-    def install(self) -> None:
-        """Route every part of the model that uses the interface through `attentropy`."""
-        from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
 
-        AttentionInterface.register(NAME, attentropy)
-        AttentionMaskInterface.register(NAME, sdpa_mask)
-        for config in configurations(self.model):
-            self._before.append((config, config._attn_implementation_internal))
-            config._attn_implementation_internal = NAME
+_held: dict[int, _Held] = {}
 
-    def uninstall(self) -> None:
-        """Put every configuration back."""
-        while self._before:
-            config, before = self._before.pop()
-            config._attn_implementation_internal = before
+
+def install(model: nn.Module) -> Callable[[], None]:
+    """Route the parts of the model that use the interface through `attentropy`; gives the undo.
+
+    Configurations are shared between models, so each is put back when its last user is done.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attentropy)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    taken = [_take(config) for config in configurations(model)]
+
+    def undo() -> None:
+        while taken:
+            _give_back(taken.pop())
+
+    return undo
+
+
+def _take(config: Any) -> int:
+    held = _held.get(id(config))
+    if held is None:
+        held = _Held(config, config._attn_implementation_internal, 0)
+    _held[id(config)] = held._replace(users=held.users + 1)
+    config._attn_implementation_internal = NAME
+    return id(config)
+
+
+def _give_back(key: int) -> None:
+    held = _held[key]
+    if held.users > 1:
+        _held[key] = held._replace(users=held.users - 1)
+        return
+    del _held[key]
+    if held.config._attn_implementation_internal == NAME:  # else someone chose another since
+        held.config._attn_implementation_internal = held.before
 
 
 def configurations(model: nn.Module) -> list[Any]:

@@ -9,29 +9,29 @@ from attentropy.observe.asked import Asked
 from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
 
-CHANGE = "_attentropy_change"
+CHANGES = "_attentropy_changes"
 
-Change = Callable[[Asked], Asked]
+Change = Callable[[nn.Module, Asked], Asked]
 
 
-def change_of(module: nn.Module | None) -> Change | None:
-    """What steer() made of a module's attention."""
-    return None if module is None else module.__dict__.get(CHANGE)
+def changes_of(module: nn.Module | None) -> tuple[Change, ...]:
+    """What steer() made of a module's attention, in the order of the calls."""
+    return () if module is None else module.__dict__.get(CHANGES, ())
 
 
 def is_touched(module: nn.Module | None) -> bool:
     """Watched or steered?"""
-    return owner_of(module) is not None or change_of(module) is not None
+    return owner_of(module) is not None or bool(changes_of(module))
 
 
 def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tensor:
     """The output [B,H,Q,Dv] of a call; `plain` computes it as the model would by itself."""
-    change = change_of(module)
-    if change is not None:
-        asked = change(asked)
+    changes = changes_of(module)
+    for change in changes:
+        asked = change(module, asked)
     owner = owner_of(module)
     wanted = owner is not None and owner.recorder.wants()
-    if change is None and in_checkpoint():
+    if not changes and in_checkpoint():
         if wanted and owner is not None:
             with torch.no_grad():
                 owner.recorder.record(owner, asked, *asked.attend())

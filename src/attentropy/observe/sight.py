@@ -7,13 +7,13 @@ query of self-attention that may not see its own key is padding.
 """
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from attentropy.errors import ArgumentError
-from attentropy.masks import Mask, causal
+from attentropy.masks import Extent, Mask, as_mask, causal
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,6 +70,33 @@ class Sight:
         if self.hi is not None:
             seen = seen & (key < (self.hi[..., None] if column else self.hi))
         return seen
+
+    def visible(self, *, device: torch.device) -> Tensor:
+        """How many keys each query sees, broadcastable to [B,H,Q]."""
+        if self.table is not None:
+            return self.table.expand(*self.table.shape[:3], self.keys).sum(-1)
+        low = 0 if self.lo is None else self.lo
+        high = self.keys if self.hi is None else self.hi
+        count = torch.as_tensor(high - low, device=device).clamp(min=0)
+        return count if count.dim() == 3 else count.view(1, 1, 1)
+
+    def meet(self, mask: Mask, *, batch: int, heads: int, device: torch.device) -> "Sight":
+        """This sight where `mask` allows it too."""
+        extent = Extent(batch, heads, self.queries, self.keys, device)
+        both = mask if self.mask is None else mask & as_mask(self._shown())
+        if isinstance(self.mask, Tensor) and self.mask.is_floating_point():
+            shown = self.mask.masked_fill(~mask.dense(extent), -torch.inf)
+            return replace(self, mask=shown, table=both.dense(extent), lo=None, hi=None)
+        if not both.is_interval:
+            table = both.dense(extent)
+            return replace(self, mask=table, table=table, lo=None, hi=None)
+        lo, hi = both.interval(extent)
+        return replace(self, mask=both, lo=lo, hi=hi)
+
+    def _shown(self) -> Mask | Tensor:
+        """The mask, without what a float one adds."""
+        assert self.mask is not None
+        return self.mask if isinstance(self.mask, Mask) or self.table is None else self.table
 
     def counted(self) -> Tensor | None:
         """Queries that are no padding, broadcastable to [B,H,Q]; None if all count."""

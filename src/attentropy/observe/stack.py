@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -25,6 +24,8 @@ def current() -> nn.Module | None:
 def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Names and modules that may call attention themselves: all but torch's own leaves."""
     for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod"):  # torch.compile's wrapper; what it wraps follows
+            continue
         leaf = next(module.children(), None) is None
         if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
             yield plain_name(name), module
@@ -57,17 +58,19 @@ def track(
     module: nn.Module, *, entered: Callable[[nn.Module, Any, Any], None] | None = None
 ) -> list[RemovableHandle]:
     """Keep `module` on the stack while it runs, and tell `entered` its arguments."""
-
-    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        _running.append(module)
-        if entered is not None and not torch.compiler.is_compiling():
-            entered(module, args, kwargs)
-
-    def after(module: nn.Module, args: Any, output: Any) -> None:
-        while _running and _running.pop() is not module:
-            pass
-
-    return [
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        module.register_forward_hook(after, always_call=True),
+    handles = [
+        module.register_forward_pre_hook(_enter),
+        module.register_forward_hook(_leave, always_call=True),
     ]
+    if entered is not None:
+        handles.append(module.register_forward_pre_hook(entered, with_kwargs=True))
+    return handles
+
+
+# at the level of the module, so that a model with these hooks can be pickled
+def _enter(module: nn.Module, args: Any) -> None:
+    _running.append(module)
+
+
+def _leave(module: nn.Module, args: Any, output: Any) -> None:
+    _running.pop()

@@ -10,7 +10,6 @@ only observed. Outputs stay those of the model to kernel rounding; where it uses
 weights, the draw is another.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,6 @@ class Watch:
         self.model = model
         self.recorder = Recorder(every=every, keep=keep, sample=sample)
         self._undo: ExitStack | None = None
-        self._hooks: dict[int, Callable[[], None]] = {}
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -166,6 +164,8 @@ class Watch:
 
     def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
         def entered(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             self.recorder.enter(owner)
             if isinstance(module, nn.MultiheadAttention):
                 owner.kind = "self" if _same(args, kwargs) else "cross"
@@ -187,9 +187,7 @@ class Watch:
             if hooks_transformers.must_keep_eager(self.model):
                 tap = True
             else:
-                interface = hooks_transformers.Interface(self.model)
-                interface.install()
-                undo.callback(interface.uninstall)
+                undo.callback(hooks_transformers.install(self.model))
         hooks_sdpa.install()
         undo.callback(hooks_sdpa.uninstall)
         if tap:

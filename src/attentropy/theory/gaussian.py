@@ -15,6 +15,7 @@ from attentropy.errors import ArgumentError
 from attentropy.theory import populations
 from attentropy.theory._arrays import Array, above, at_least, elementwise, require
 from attentropy.theory._quadrature import moments
+from attentropy.theory._special import exp_scaled_square
 from attentropy.theory.bounds import within_log
 
 sphere_deficit = populations.sphere_deficit
@@ -82,7 +83,8 @@ def second_order_entropy(n: Any, spread: Any) -> Any:
     at_least("n", n, 1)
     at_least("spread", spread, 0)
     square = spread * spread
-    correction = (square - 0.5) * np.expm1(square) + square
+    growth = np.where(spread < 1, np.expm1(square), exp_scaled_square(spread, 1.0) - 1)
+    correction = (square - 0.5) * growth + square
     return np.log(n) - square / 2 + correction / n
 
 

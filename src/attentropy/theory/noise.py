@@ -169,13 +169,15 @@ def predict(p: Any, values: Any, rho: float) -> Prediction:
 def predict_correlated(p: Any, values: Any, covariance: Any) -> Prediction:
     """The same for jointly Gaussian noise with covariance K between keys; bias against clean o.
 
-    Weights are first reweighed by e^(K_ii/2), then the relative covariance e^(K_ij) - 1 acts.
-    A common shift (K constant) has no effect at all.
+    What all keys share is taken off first: a common shift has no effect at all. Weights are then
+    reweighed by e^(K_ii/2), and the relative covariance e^(K_ij) - 1 acts.
     """
     weight, k = probabilities_array(p), np.asarray(covariance, float)
     v = np.asarray(values, float)
     if k.shape != weight.shape * 2 or v.shape[:1] != weight.shape:
         raise ArgumentError("covariance", f"[n, n] with n = {len(weight)}", k.shape)
+    finite("covariance", k)
+    k = k - _common_variance(k)
     shifted = weight * np.exp(np.diag(k) / 2 - np.diag(k).max() / 2)
     shifted /= shifted.sum()
     centre = np.tensordot(shifted, v, 1)
@@ -185,6 +187,15 @@ def predict_correlated(p: Any, values: Any, covariance: Any) -> Prediction:
     bias = drift - np.tensordot(relative.sum(0), centred, 1)
     variance = np.einsum("ij,i...,j...->...", relative, centred, centred)
     return Prediction(bias, np.sqrt(np.maximum(variance, 0.0)))
+
+
+def _common_variance(k: Array) -> float:
+    """1/(1^T K^-1 1): the largest variance of a shift shared by all keys; 0 if there is none."""
+    inverse, ones = np.linalg.pinv(k, hermitian=True), np.ones(len(k))
+    explained = inverse @ ones
+    if not np.allclose(k @ explained, ones, atol=1e-6):
+        return 0.0
+    return float(1 / explained.sum())
 
 
 def ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> Any:

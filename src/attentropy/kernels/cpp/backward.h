@@ -222,7 +222,7 @@ struct BackwardPass {
             float *ps = s + j * P + g * W, *pd = dp + j * P + g * W;
 #pragma GCC unroll 8
             for (int v = 0; v < NV; ++v) {
-                vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_cut(z);
+                vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_safe(z);
                 vf x = load(pd + v * W) - cc[v] - h[v] * z + cd[v] * p;
                 store(ps + v * W, p);
                 store(pd + v * W, z < LOWEST ? vf{} : p * x);

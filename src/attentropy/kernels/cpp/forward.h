@@ -162,7 +162,7 @@ struct ForwardPass {
         vf pivot[NV], lb[NV] = {}, tb[NV] = {}, cb[NV] = {};
         auto weigh = [&](int j, int v) __attribute__((always_inline)) {
             vf z = load(s + j * P + (g + v) * W) - pivot[v], e = exp_cut(z);
-            if (MASKED) z = z < LOWEST ? splat(LOWEST) : z;
+            if (MASKED) z = z < LOWEST ? splat(LOWEST) : z;  // a NaN reaches t, if not e
             lb[v] += e;
             tb[v] += e * z;
             cb[v] += e * e;

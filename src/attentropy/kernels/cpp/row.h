@@ -88,7 +88,7 @@ struct RowPass {
         Sums sums{m, 0, 0, 0};
         for (int64_t j = 0; j < n; j += W) {
             int count = int(std::min<int64_t>(W, n - j));
-            vf z = load(s + j) - m, e = exp_cut(z);
+            vf z = load(s + j) - m, e = exp_safe(z);
             vf l = e, t = e * (z < LOWEST ? splat(LOWEST) : z), c = e * e;
             store(s + j, e);
             for (int i = 0; i < count; ++i)

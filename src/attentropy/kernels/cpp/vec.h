@@ -114,10 +114,15 @@ static inline vf exp_uncut(vf z) {
     return as_float(as_int(p) + (as_int(t) << 23));
 }
 
-// NaN stays NaN (the comparison is false), -inf gives 0.
+// 0 below LOWEST, so at -inf too. Of NaN it makes anything: the exponent is added as an integer.
 static inline vf exp_cut(vf z) {
     vf e = exp_uncut(z);
     return z < LOWEST ? vf{} : e;
+}
+// The same, and NaN stays NaN: max gives its second operand then.
+static inline vf exp_safe(vf z) {
+    vf e = exp_uncut(z);
+    return z >= LOWEST ? e : max(vf{}, z);
 }
 
 // tanh, accurate near 0 (polynomial of Cephes) and through exp elsewhere.
@@ -130,7 +135,7 @@ static inline vf tanh(vf x) {
     p = p * y + 1.33314422036e-1f;
     p = p * y - 3.33332819422e-1f;
     vf near = p * y * x + x;
-    vf e = exp_cut(-2.0f * a);
+    vf e = exp_safe(-2.0f * a);
     vf far = (1.0f - e) / (1.0f + e);
     far = x < 0 ? -far : far;
     return a < 0.625f ? near : far;

@@ -44,7 +44,7 @@ def _() -> Result:
 )
 def _() -> Result:
     s = generator().normal(size=50)
-    spread, level = entropy(1e4 * s), entropy(s + 1e4)
+    spread, level = entropy(1e8 * s), entropy(s + 1e4)
     return conditional(spread < 1e-6, level < 1e-6, spread=spread, level=level, before=entropy(s))
 
 

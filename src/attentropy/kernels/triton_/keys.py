@@ -1,0 +1,102 @@
+"""Backward over the queries: the gradients of k and v.
+
+Queries are the columns of the tile, so that the weights come out transposed as the products need
+them. The query heads that share a key head are taken one after the other.
+"""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
+from attentropy.kernels.triton_.dropout import gains
+from attentropy.kernels.triton_.logits import final
+from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.visibility import load_row, query_span
+
+
+@triton.jit
+def sweep(
+    dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+    begin, end, skip, gap,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
+    GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    for step in range(begin, end - gap, TILE):
+        r = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        alive = r < terms.queries
+        i = r[None, :]
+        row = load_row(terms, b, h, i, alive[None, :])
+        row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
+        q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, EDGE)
+        do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, EDGE)
+        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
+        dp = dot(v_tile, tl.trans(do_tile), PRECISE)
+        if drop is not None:
+            gain = gains(drop, b, h, i, j)
+            p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
+            p *= gain
+        else:
+            p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
+        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISE, SAFE)
+        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISE, SAFE)
+    return dk, dv
+
+
+@triton.jit
+def keys_backward(
+    q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    PRECISE: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
+
+    SAFE does blocks that are not finite again, see `tiles.add`.
+    """
+    blocks = tl.cdiv(terms.keys, BLOCK)
+    pid = tl.program_id(0)
+    b = (pid // blocks // key_heads).to(tl.int64)
+    hk = (pid // blocks % key_heads).to(tl.int64)
+    group = heads // key_heads
+    first = pid % blocks * BLOCK
+    key = first + tl.arange(0, BLOCK)
+    inside = key < terms.keys
+    j = key[:, None]
+    k_tile = load(k, b, hk, key.to(tl.int64), inside, D, BLOCK_D, True)
+    v_tile = load(v, b, hk, key.to(tl.int64), inside, DV, BLOCK_V, True)
+
+    rows = (b * key_heads + hk) * terms.keys + key
+    again = 1
+    if SAFE:
+        bad = spoiled(dk_out, rows, inside, D, BLOCK_D) | spoiled(dv_out, rows, inside, DV, BLOCK_V)
+        again = tl.max(tl.where(bad, 1, 0), 0)
+        inside = inside & (tl.where(inside, again, 0) > 0)
+    dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    for member in range(0, group):
+        h = hk * group + member
+        begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
+        if SAFE:
+            rest, end = whole, tl.where(again > 0, end, begin)
+        dk, dv = sweep(
+            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, False,
+        )  # fmt: skip
+        dk, dv = sweep(
+            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            begin, end, whole, rest - whole,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, True,
+        )  # fmt: skip
+
+    d = tl.arange(0, BLOCK_D)
+    tl.store(
+        dk_out + rows[:, None] * D + d[None, :], narrow(dk, dk_out.dtype.element_ty),
+        mask=inside[:, None] & (d < D)[None, :],
+    )  # fmt: skip
+    e = tl.arange(0, BLOCK_V)
+    tl.store(
+        dv_out + rows[:, None] * DV + e[None, :], narrow(dv, dv_out.dtype.element_ty),
+        mask=inside[:, None] & (e < DV)[None, :],
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""Final logits of a tile, written once for the forward and the backward pass.
+
+    s = softcap * tanh(scale * x / softcap) + bias + relative[clip(d)] - slope * |d|
+
+in units of log 2 (the exponential of the hardware is 2^x), with d = j - (i + K - Q). The shapes
+of the row and of the keys j decide whether queries are the rows or the columns of the tile.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+HIDDEN = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def tanh(y):
+    """tanh to float32 rounding: its series below 1/4, where 1 - e^-2|y| would cancel."""
+    u = y * y
+    series = y + y * u * (-1 / 3 + u * (2 / 15 + u * (-17 / 315 + u * (62 / 2835))))
+    fall = tl.exp2(tl.abs(y) * (-2 * LOG2E))
+    ratio = (1 - fall) / (1 + fall)
+    return tl.where(u < 0.0625, series, tl.where(y < 0, -ratio, ratio))
+
+
+@triton.jit
+def final(x, row, j, terms, EDGE: tl.constexpr):
+    """The logits s (-inf where hidden), where they are seen, and ds / d(scale * x).
+
+    Without EDGE every row of the tile sees every key, as far as the row intervals go.
+    """
+    b, h, i, alive, scale, lo, hi, slope = row
+    damp = 1.0
+    if terms.softcap is not None:
+        th = tanh(x * (scale / terms.softcap))
+        s = th * (terms.softcap * LOG2E)
+        damp = 1 - th * th
+    else:
+        s = x * (scale * LOG2E)
+    if EDGE:
+        seen = j < hi
+        if terms.lo is not None:
+            seen = seen & (j >= lo)
+    else:
+        seen = alive & (j >= 0)
+    if terms.mask is not None:
+        at = terms.mask
+        offset = b * at.b + h * at.h + i.to(tl.int64) * at.i + j * at.j
+        seen = seen & (tl.load(at.ptr + offset, mask=seen, other=0) != 0)
+    if terms.bias is not None:
+        at = terms.bias
+        offset = b * at.b + h * at.h + i.to(tl.int64) * at.i + j * at.j
+        bias = tl.load(at.ptr + offset, mask=seen, other=HIDDEN).to(tl.float32)
+        seen = seen & (bias != HIDDEN)
+        s += tl.where(seen, bias * LOG2E, 0.0)
+    if (terms.relative is not None) or (terms.slopes is not None):
+        d = j - (i + terms.keys - terms.queries)
+        s -= slope * LOG2E * tl.abs(d)
+        if terms.relative is not None:
+            s += tl.load(relative_at(terms.relative, h, d)).to(tl.float32) * LOG2E
+    if EDGE or (terms.mask is not None) or (terms.bias is not None):
+        s = tl.where(seen, s, HIDDEN)
+    return s, seen, damp
+
+
+@triton.jit
+def relative_at(table, h, d):
+    """Where the relative bias of distance d stands."""
+    reach = table.reach
+    return table.ptr + h * table.h + tl.minimum(tl.maximum(d, -reach), reach) + reach

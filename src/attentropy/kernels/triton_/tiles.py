@@ -1,0 +1,78 @@
+"""Load tiles of queries, keys and values, and multiply them.
+
+Loads are padded to powers of two: with columns beyond the width always, with rows beyond the end
+only under EDGE.
+"""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton_.mode import interpreting
+
+# the interpreter multiplies the bits of bfloat16 as integers, and truncates to it
+INTERPRETED = tl.constexpr(interpreting())
+
+
+@triton.jit
+def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """Rows i [N] of head h as a tile [N, BLOCK], zero where not alive or beyond WIDTH."""
+    d = tl.arange(0, BLOCK)
+    ptr = at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
+    if EDGE and WIDTH < BLOCK:
+        return tl.load(ptr, mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0)
+    if EDGE:
+        return tl.load(ptr, mask=alive[:, None], other=0.0)
+    if WIDTH < BLOCK:
+        return tl.load(ptr, mask=(d < WIDTH)[None, :], other=0.0)
+    return tl.load(ptr)
+
+
+@triton.jit
+def dot(a, b, PRECISE: tl.constexpr):
+    """A product in float32: of float32 tiles by three tf32 products, which keeps their digits."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32))
+    if PRECISE:
+        return tl.dot(a, b, input_precision="tf32x3")
+    return tl.dot(a, b)
+
+
+@triton.jit
+def narrow(x, dtype: tl.constexpr):
+    """Float32 rounded to the nearest of `dtype`, as the hardware does."""
+    if INTERPRETED and dtype == tl.bfloat16:
+        bits = x.to(tl.int32, bitcast=True)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)).to(tl.float32, bitcast=True)
+        x = tl.where(tl.abs(x) < float("inf"), nearest, x)
+    return x.to(dtype)
+
+
+@triton.jit
+def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
+    """acc + a @ b; if SAFE, hidden entries of a meet nothing, not even NaN or inf in b.
+
+    a is zero where a key is hidden, but 0 * NaN is NaN. The plain product then spoils rows that
+    did not see the NaN; they show by not being finite, and are done again with SAFE: without the
+    wild entries of b, which are then handed, with their sign, to the rows that see them.
+    """
+    if not SAFE:
+        acc += dot(a, b, PRECISE)
+    else:
+        wide = b.to(tl.float32)
+        finite = tl.abs(wide) < float("inf")
+        acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISE)
+        who = seen.to(tl.float16)
+        up = (~(wide < float("inf"))).to(tl.float16)
+        down = (~(wide > float("-inf"))).to(tl.float16)
+        acc += tl.where(tl.dot(who, up) > 0, float("inf"), 0.0)
+        acc -= tl.where(tl.dot(who, down) > 0, float("inf"), 0.0)
+    return acc
+
+
+@triton.jit
+def spoiled(ptr, rows, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Which of the rows of a contiguous tensor hold NaN or inf."""
+    d = tl.arange(0, BLOCK)
+    fits = alive[:, None] & (d < WIDTH)[None, :]
+    tile = tl.load(ptr + rows[:, None] * WIDTH + d[None, :], mask=fits, other=0.0)
+    return tl.max(tl.where(tl.abs(tile.to(tl.float32)) < float("inf"), 0, 1), 1) > 0

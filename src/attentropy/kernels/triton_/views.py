@@ -1,0 +1,107 @@
+"""What a kernel receives: pointers with their strides, bundled by meaning.
+
+Triton takes a named tuple as one argument, so that a kernel names a tensor once. A stride of 0
+broadcasts. A field that is None is left out of the compiled kernel together with its code.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Line(NamedTuple):
+    """A tensor broadcast to [B,H,Q] and its strides."""
+
+    ptr: Tensor
+    b: int
+    h: int
+    i: int
+
+
+class View(NamedTuple):
+    """A tensor broadcast to four dimensions and its strides: [B,H,N,D] or [B,H,Q,K]."""
+
+    ptr: Tensor
+    b: int
+    h: int
+    i: int
+    j: int
+
+
+class Table(NamedTuple):
+    """The relative bias [1 or H, 2R+1]: the stride of a head and the reach R."""
+
+    ptr: Tensor
+    h: int
+    reach: int
+
+
+class Terms(NamedTuple):
+    """All that turns the score of a query and a key into a final logit."""
+
+    scale: Line
+    lo: Line | None
+    hi: Line | None
+    mask: View | None
+    bias: View | None
+    relative: Table | None
+    slopes: Tensor | None
+    softcap: float | None
+    queries: int
+    keys: int
+
+
+class Drop(NamedTuple):
+    """Dropout: a weight stays, times `gain`, if its 23-bit draw is at least `threshold`.
+
+    `low` and `high` are the halves of the seed, signed.
+    """
+
+    low: int
+    high: int
+    threshold: int
+    gain: float
+
+
+class Written(NamedTuple):
+    """Where the forward pass writes: contiguous, rows counted over [B,H,Q]."""
+
+    out: Tensor
+    entropy: Tensor
+    lse: Tensor
+    max_logit: Tensor
+    argmax: Tensor
+    collision: Tensor
+
+
+class Partial(NamedTuple):
+    """Row states of one share of the keys, contiguous, [B*H*Q, splits]; `acc` has Dv columns."""
+
+    m: Tensor
+    l: Tensor
+    t: Tensor
+    c: Tensor
+    top: Tensor
+    acc: Tensor
+
+
+class Slopes(NamedTuple):
+    """Per row of [B,H,Q], contiguous, what the gradient of its logits is made of.
+
+    ds = p * (dP - shift - entropy * log p + 2 * collision * p); None where a gradient is zero.
+    """
+
+    lse: Tensor
+    shift: Tensor
+    entropy: Tensor | None
+    collision: Tensor | None
+
+
+def line(tensor: Tensor, shape: tuple[int, int, int]) -> Line:
+    """The tensor broadcast to `shape` [B,H,Q]."""
+    return Line(tensor, *tensor.expand(shape).stride())
+
+
+def view(tensor: Tensor, shape: tuple[int, int, int, int]) -> View:
+    """The tensor broadcast to `shape`."""
+    return View(tensor, *tensor.expand(shape).stride())

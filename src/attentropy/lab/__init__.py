@@ -1,0 +1,1 @@
+"""Experiments that check, on small models, what the library claims."""

@@ -1,0 +1,172 @@
+"""steer(): change the attention of an existing model, until the change is undone.
+
+    handle = at.steer(model, scale=at.LogLengthFrom(2048))
+    model.generate(...)
+    handle.undo()
+
+The change is persistent and never bound to a `with` block: activation checkpointing recomputes
+attention in the backward pass, and would do so with the other attention.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.masks import Mask
+from attentropy.observe import hooks_sdpa, hooks_transformers, stack
+from attentropy.observe.changes import Change
+from attentropy.observe.plan import Plan
+from attentropy.observe.run import CHANGES
+from attentropy.scales import ScaleRule
+from attentropy.weights import Weights
+
+Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
+
+
+def steer(
+    model: nn.Module,
+    plan: Plan | None = None,
+    *,
+    scale: ScaleRule | float | Tensor | None = None,
+    temperature: Temperatures | None = None,
+    qk_norm: bool | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = False,
+    softcap: float | None = None,
+    weights: Weights | None = None,
+    mask: Mask | None = None,
+    layers: Callable[[str], bool] | Collection[str] | None = None,
+) -> "Steered":
+    """Change every attention call of `model`, or of some layers, and return the handle.
+
+    Args:
+        model: a transformers model, or one on F.scaled_dot_product_attention.
+        plan: what calibrate() found: a factor per head and length.
+        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
+            multiply the scale that the model has; others replace it.
+        temperature: divides the logits: a number, one per head, or per layer name one of both.
+        qk_norm: True gives queries and keys root mean square 1 and the scale 1 / sqrt(d); a
+            number is the scale of the cosine of both; or a function (q, k) -> (q, k).
+        softcap: c in c * tanh(s / c).
+        weights: a value of attentropy.weights in place of softmax.
+        mask: hides more keys; the model's own mask stays.
+        layers: names (or beginnings of names) of modules, or a function of the name.
+    """
+    _check(model, plan, scale, mask, weights)
+    applied = [False]
+    base = Change(
+        scale=scale,
+        qk_norm=qk_norm,
+        softcap=softcap,
+        weights=weights,
+        mask=mask,
+        applied=applied,
+    )
+    handle = Steered(applied)
+    chosen = [pair for pair in stack.candidates(model) if _matches(pair[0], layers)]
+    if not chosen:
+        raise ArgumentError("layers", "names of modules of the model", repr(layers))
+    planned = [
+        replace(
+            base,
+            temperature=_temperature(temperature, name),
+            scale=scale if plan is None else plan.rule(name),
+        )
+        for name, _ in chosen
+    ]
+    for (_, module), change in zip(chosen, planned, strict=True):
+        handle._attach(module, change)
+    handle._install(model)
+    return handle
+
+
+class Steered:
+    """A change that holds until `undo()`; `applied` says whether any call was changed yet."""
+
+    def __init__(self, applied: list[bool]) -> None:
+        self._applied = applied
+        self._undo: list[Callable[[], Any]] = []
+
+    @property
+    def applied(self) -> bool:
+        """Has the change reached an attention call?"""
+        return self._applied[0]
+
+    def undo(self) -> None:
+        """Put everything back as it was; other changes and watches stay."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _attach(self, module: nn.Module, change: Change) -> None:
+        module.__dict__[CHANGES] = (*module.__dict__.get(CHANGES, ()), change)
+
+        def detach() -> None:
+            left = tuple(c for c in module.__dict__.get(CHANGES, ()) if c is not change)
+            module.__dict__.pop(CHANGES, None)
+            if left:
+                module.__dict__[CHANGES] = left
+
+        self._undo.append(detach)
+        self._undo.extend(handle.remove for handle in stack.track(module))
+
+    def _install(self, model: nn.Module) -> None:
+        if hooks_transformers.is_model(model):
+            self._undo.append(hooks_transformers.install(model))
+        hooks_sdpa.install()
+        self._undo.append(hooks_sdpa.uninstall)
+        reached = _Reached(self._applied)
+        self._undo.append(model.register_forward_hook(reached).remove)
+
+
+@dataclass(eq=False)
+class _Reached:
+    """Raises after a forward pass that the change did not reach."""
+
+    applied: list[bool]
+
+    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or self.applied[0]:
+            return
+        raise UnsupportedError(
+            f"steer() reached no attention call of {type(model).__name__}: it computes attention "
+            "by hand or with a kernel of its own, which can be watched but not steered; undo() "
+            "and call F.scaled_dot_product_attention or attentropy.attend in the model"
+        )
+
+
+def _matches(name: str, layers: Any) -> bool:
+    if layers is None:
+        return True
+    if callable(layers):
+        return bool(layers(name))
+    return any(name == one or name.startswith(one + ".") for one in layers)
+
+
+def _temperature(given: Temperatures | None, name: str) -> Tensor | None:
+    if isinstance(given, Mapping):
+        given = given.get(name)
+    if given is None:
+        return None
+    tau = torch.as_tensor(given, dtype=torch.float32)
+    if tau.dim() > 1 or not bool((tau > 0).all()) or not bool(tau.isfinite().all()):
+        raise ArgumentError("temperature", "positive, a number or one per head", given)
+    return tau
+
+
+def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan", "a Plan of calibrate() (rules go to scale=)", repr(plan))
+    if plan is not None and scale is not None:
+        raise ArgumentError("scale", "left out where a plan is given", repr(scale))
+    if isinstance(scale, bool) or not (
+        scale is None or callable(scale) or isinstance(scale, int | float | Tensor)
+    ):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+    if mask is not None and not isinstance(mask, Mask):
+        raise ArgumentTypeError("mask", "a Mask", repr(mask))
+    if weights is not None and not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))

@@ -1,0 +1,87 @@
+"""The fused kernel under autograd and torch.compile."""
+
+import pytest
+import torch
+
+import attentropy as at
+from attentropy.errors import UnsupportedError
+from attentropy.kernels import fused, fused_ops
+from tests.kernels.fused_cases import ISAS, make
+
+pytestmark = pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+
+
+def arguments(extras, *, grad=True, dtype=torch.float32):
+    call = make((1, 2, 1, 20, 30, 8, 6), extras, dtype=dtype)
+    inputs = [
+        call.q, call.k, call.v, call.scale, call.bias, call.relative,
+        call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
+    ]  # fmt: skip
+    for x in inputs[:6]:
+        if x is not None:
+            x.requires_grad_(grad)
+    return tuple(inputs)
+
+
+@pytest.mark.parametrize("extras", [(), ("causal", "relative"), ("mask", "bias", "softcap", "alibi")])
+def test_opcheck(extras):
+    torch.library.opcheck(fused_ops.fused, arguments(extras))
+    torch.library.opcheck(fused_ops.fused, arguments(extras, grad=False))
+
+
+def loss(q, k, v):
+    out, stats = at.attend(
+        q, k, v, mask=at.causal, scale=at.LogLength(), softcap=30.0, kernel="fused"
+    )
+    return out.square().sum() + stats.entropy.sum() + stats.collision.sum() + stats.max_logit.sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_in_one_graph(dtype, dynamic):
+    tensors = [torch.randn(2, 4, 40, 16).to(dtype).requires_grad_() for _ in range(3)]
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    want, got = loss(*tensors), compiled(*tensors)
+    torch.testing.assert_close(got, want)
+    for x, y in zip(
+        torch.autograd.grad(got, tensors), torch.autograd.grad(want, tensors), strict=True
+    ):
+        assert torch.equal(x, y)
+
+
+def test_double_backward_is_refused():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    out = fused.attend(make_like(q)).out
+    (g,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(UnsupportedError, match="double backward is not supported by the fused kernel"):
+        g.sum().backward()
+
+
+def make_like(q):
+    from dataclasses import replace
+
+    return replace(make((1, 1, 1, 5, 5, 4, 4)), q=q)
+
+
+def test_statistics_that_have_no_gradient():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    rows = fused.attend(make_like(q))
+    assert rows.entropy.requires_grad
+    assert not rows.max_logit.requires_grad
+    assert not rows.argmax.requires_grad
+
+
+def test_gradient_that_is_a_broadcast_zero():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    rows = fused.attend(make_like(q))
+    (g,) = torch.autograd.grad(rows.lse.sum(), q)
+    assert g.any()
+
+
+def test_sink_through_attend():
+    q, k, v = (torch.randn(1, 2, 30, 16) for _ in range(3))
+    sink = torch.randn(2, requires_grad=True)
+    got = at.attend(q, k, v, sink=sink, kernel="fused")
+    want = at.attend(q.double(), k.double(), v.double(), sink=sink.double(), kernel="reference")
+    torch.testing.assert_close(got.out.double(), want.out, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got.stats.sink_mass.double(), want.stats.sink_mass, rtol=1e-5, atol=1e-6)

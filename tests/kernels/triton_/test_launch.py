@@ -1,0 +1,82 @@
+"""Tile sizes change nothing but speed, and tuning over them leaves no trace."""
+
+import pytest
+import torch
+
+from attentropy.kernels.triton_ import launch as launching
+from attentropy.kernels.triton_.configs import TABLE, Config
+from attentropy.kernels.triton_.plan_backward import Cotangents, Needs, plan_backward
+from attentropy.kernels.triton_.plan_forward import plan_forward
+from attentropy.kernels.triton_.problem import Problem
+
+CHOICES = (
+    Config("square", 16, 16, 4, 1),
+    Config("wide", 16, 64, 4, 1),
+    Config("tall", 64, 16, 4, 1),
+)
+
+
+def problem():
+    torch.manual_seed(3)
+    q, k, v = torch.randn(1, 2, 37, 8), torch.randn(1, 1, 53, 8), torch.randn(1, 1, 53, 8)
+    hi = (torch.arange(37) + 17).int().expand(1, 1, 37)
+    bias = torch.randn(1, 2, 1, 53)
+    return Problem(q=q, k=k, v=v, scale=torch.full((1, 1, 1), 0.5), lo=hi - 20, hi=hi, bias=bias)
+
+
+def results(config, monkeypatch):
+    monkeypatch.setattr(launching, "INTERPRETED", config)
+    launches, written = plan_forward(problem())
+    for one in launches:
+        one.start()
+    gradients = Cotangents(*(torch.ones_like(x) for x in (written[0], *written[1:3], written[5])))
+    launches, found = plan_backward(problem(), written, gradients, Needs(True, True, False))
+    for one in launches:
+        one.start()
+    return [*written, found.q, found.k, found.v, found.scale, found.bias]
+
+
+@pytest.mark.parametrize("config", CHOICES[1:], ids=lambda c: c.name)
+def test_tile_sizes_change_nothing(config, monkeypatch):
+    want = results(CHOICES[0], monkeypatch)
+    for a, b in zip(results(config, monkeypatch), want, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
+
+def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
+    _, written = plan_forward(problem())
+    for one in plan_forward(problem())[0]:
+        one.start()
+    written = tuple(torch.rand_like(x.float()) for x in written)
+    gradients = Cotangents(written[0], None, None, None)
+    runs = []
+
+    def bench(kernel_call, quantiles):
+        kernel_call()
+        runs.append(len(runs))
+        return [3.0 - len(runs)] * 3
+
+    def sweep():
+        shape = plan_forward(problem())[1]._replace(out=written[0], lse=written[2] + 5)
+        launches, found = plan_backward(problem(), shape, gradients, Needs(False, True, False))
+        launches[0].start()
+        return launching.replace(launches[1], choices=CHOICES), found
+
+    tuned, found = sweep()
+    assert tuned.start_tuned(bench).name == "tall"
+    assert len(runs) == 3
+    plain, want = sweep()
+    plain.start_with(CHOICES[0])
+    torch.testing.assert_close(found.bias, want.bias)
+    tuned, _ = sweep()
+    tuned.start_tuned(bench)
+    assert len(runs) == 3, "the same bucket is not timed again"
+
+
+def test_the_set_of_tile_sizes_is_small_and_named():
+    for kernel, kinds in TABLE.items():
+        for widths in kinds.values():
+            assert sorted(widths) == [16, 32, 64, 128, 256], kernel
+            for choices in widths.values():
+                assert 1 <= len(choices) <= 3
+                assert len({c.name for c in choices}) == len(choices)

@@ -1,0 +1,141 @@
+"""What must hold bit by bit: blind rows, one-hot rows, ties, NaN and inf, low precision."""
+
+import pytest
+import torch
+
+import attentropy as at
+from tests.cases import Shape
+
+pytestmark = pytest.mark.usefixtures("poisoned")
+
+SHAPE = Shape(batch=1, heads=2, key_heads=1, queries=40, keys=40)
+
+
+def attend(*tensors, **given):
+    return at.attend(*tensors, kernel="triton", **given)
+
+
+def leaves(dtype=torch.float32, shape=SHAPE, size=1.0):
+    return shape.tensors(dtype, size)
+
+
+def test_blind_rows():
+    q, k, v = leaves()
+    visible = torch.ones(40, 40, dtype=torch.bool)
+    visible[[0, 17, 39]] = False
+    out, stats = attend(q, k, v, mask=visible)
+    for row in (0, 17, 39):
+        assert not out[:, :, row].any()
+        assert not stats.entropy[:, :, row].any()
+        assert not stats.collision[:, :, row].any()
+        assert stats.lse[:, :, row].isneginf().all()
+        assert stats.max_logit[:, :, row].isneginf().all()
+        assert (stats.argmax[:, :, row] == -1).all()
+    (out.sum() + stats.entropy.sum() + stats.collision.sum()).backward()
+    assert not q.grad[:, :, [0, 17, 39]].any()
+    assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+def test_a_row_that_sees_one_key_has_no_entropy_at_all():
+    q, k, v = leaves(size=30.0)
+    out, stats = attend(q, k, v, mask=at.causal & at.lookback(1))
+    assert torch.equal(stats.entropy, torch.zeros_like(stats.entropy))
+    assert torch.equal(stats.collision, torch.ones_like(stats.collision))
+    torch.testing.assert_close(out, v.expand_as(out))
+
+
+def test_a_saturated_row_has_no_entropy_at_all():
+    q = torch.full((1, 1, 20, 16), 60.0)
+    k = torch.zeros(1, 1, 50, 16)
+    k[:, :, 33] = 9.0
+    _, stats = attend(q, k, k)
+    assert torch.equal(stats.entropy, torch.zeros_like(stats.entropy))
+
+
+def test_entropy_keeps_its_digits_beside_large_logits():
+    generator = torch.Generator().manual_seed(1)
+    q = torch.ones(1, 1, 20, 16)
+    k = (torch.randn(1, 1, 100, 1, generator=generator) / 64).expand(-1, -1, -1, 16) + 500.0
+    _, stats = attend(q, k, k, scale=1.0)
+    want = at.attend(q.double(), k.double(), k.double(), scale=1.0, kernel="reference").stats
+    assert (stats.entropy - want.entropy).abs().max() < 1e-4
+    assert stats.lse.min() > 7000
+
+
+def test_ties_take_the_lowest_key_across_tiles_of_every_kind():
+    k = torch.zeros(1, 1, 150, 2)
+    k[:, :, 21:140] = 1.0
+    _, stats = attend(torch.ones(1, 1, 20, 2), k, k, mask=at.lookback(145) & at.lookahead(9))
+    assert (stats.argmax == 21).all()
+    _, one = attend(torch.ones(1, 1, 1, 2), k.repeat(1, 1, 5, 1), k.repeat(1, 1, 5, 1))
+    assert (one.argmax == 21).all()
+
+
+@pytest.mark.parametrize("wild", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["k", "v"])
+def test_a_hidden_key_reaches_nobody_and_a_visible_one_its_rows(name, wild):
+    q, k, v = (x.detach() for x in leaves())
+    spoiled = {"k": k, "v": v}
+    spoiled[name] = spoiled[name].clone()
+    spoiled[name][:, :, 25, 3] = wild
+    got = attend(q, spoiled["k"], spoiled["v"], mask=at.causal)
+    want = at.attend(q, spoiled["k"], spoiled["v"], mask=at.causal, kernel="reference")
+    assert got.out[:, :, :25].isfinite().all()
+    torch.testing.assert_close(got.out, want.out, equal_nan=True, atol=2e-6, rtol=1e-5)
+    assert torch.equal(got.stats.entropy.isfinite(), want.stats.entropy.isfinite())
+    if name == "k":
+        assert got.stats.entropy[:, :, 25:].isnan().any()
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "dout"])
+def test_gradients_of_what_cannot_see_a_nan_stay_finite(name):
+    given = dict(zip("qkv", (x.detach().clone() for x in leaves()), strict=True))
+    weight = torch.randn(1, 2, 40, 8)
+    place = weight if name == "dout" else given[name]
+    place[:, :, 20] = torch.nan
+    leaf = {n: x.requires_grad_() for n, x in given.items()}
+    out, stats = attend(*leaf.values(), mask=at.causal & at.lookback(4))
+    rows = torch.ones(40, dtype=torch.bool)
+    ((out * weight).sum(-1) + stats.entropy)[..., rows].sum().backward()
+    touched = {"q": (20, 21), "k": (20, 24), "v": (20, 24), "dout": (20, 21)}[name]
+    beyond = [i for i in range(40) if not touched[0] <= i < touched[1]]
+    assert leaf["q"].grad[:, :, beyond].isfinite().all()
+    assert leaf["q"].grad[:, :, touched[0] : touched[1]].isnan().all()
+    far = [i for i in range(40) if not 17 <= i < 24]
+    for x in (leaf["k"].grad, leaf["v"].grad):
+        assert x[:, :, far].isfinite().all()
+    assert leaf["k"].grad[:, :, 20].isnan().all()
+
+
+def naive(q, k, v, visible):
+    """Dense attention and its statistics, done in the precision of the inputs."""
+    s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~visible, -torch.inf)
+    log_p = s.log_softmax(-1)
+    p = log_p.exp()
+    entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
+    return p @ v, entropy, s.logsumexp(-1), p.square().sum(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_low_precision_errs_no_more_than_the_naive_computation(dtype):
+    shape = Shape(batch=1, heads=1, key_heads=1, queries=63, keys=63, width=64, value_width=64)
+    tensors = shape.tensors(dtype)
+    visible = torch.ones(63, 63, dtype=torch.bool).tril()
+    weights = [torch.randn(63, 64, dtype=torch.float64), *torch.randn(3, 63, dtype=torch.float64)]
+
+    def gradients(results, inputs):
+        loss = sum((a.double() * w).sum() for a, w in zip(results, weights, strict=True))
+        return torch.autograd.grad(loss, inputs)
+
+    wide = [x.detach().double().requires_grad_() for x in tensors]
+    exact = naive(*wide, visible)
+    rough = naive(*tensors, visible)
+    out, stats = attend(*tensors, mask=at.causal)
+    got = (out, stats.entropy, stats.lse, stats.collision)
+    assert out.dtype == dtype
+    assert stats.entropy.dtype == torch.float32
+    triples = [*zip(got, rough, exact, strict=True)]
+    grads = (gradients(x, y) for x, y in ((got, tensors), (rough, tensors), (exact, wide)))
+    triples += [*zip(*grads, strict=True)]
+    for a, b, c in triples:
+        assert (a - c).abs().max() <= 2 * (b - c).abs().max()

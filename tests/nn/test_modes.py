@@ -1,0 +1,112 @@
+"""Every layer in train and eval, compiled, checkpointed, under autocast, copied, saved."""
+
+import copy
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import attentropy as at
+
+nn = at.nn
+LAYERS = {
+    "multihead": lambda: nn.MultiheadAttention(16, 2, mask=at.causal),
+    "grouped": lambda: nn.MultiheadAttention(
+        16, 4, num_kv_heads=2, positions=nn.RotaryPositions(), qk_norm="rms", mask=at.causal
+    ),
+    "relative": lambda: nn.MultiheadAttention(16, 2, positions=nn.RelativeBias(2, 4)),
+    "sinusoidal": lambda: nn.MultiheadAttention(16, 2, positions=nn.SinusoidalPositions()),
+    "learned": lambda: nn.MultiheadAttention(16, 2, scale=nn.LearnedScale(2)),
+    "ssmax": lambda: nn.MultiheadAttention(16, 2, scale=nn.SSMax(2), mask=at.causal),
+    "adaptive": lambda: nn.MultiheadAttention(16, 2, scale=nn.AdaptiveScale(1.0)),
+    "invariant": lambda: Threefold(nn.EntropyInvariantAttention(16, 2)),
+    "additive": lambda: nn.AdditiveAttention(16, 2),
+    "cosine": lambda: nn.CosineAttention(16, 2),
+    "linear": lambda: nn.LinearAttention(16, 2, feature="relu", mask=at.causal),
+    "decay": lambda: nn.DecayAttention(16, 2),
+    "gau": lambda: nn.GatedAttentionUnit(16, key_dim=8),
+    "gau softmax": lambda: nn.GatedAttentionUnit(16, key_dim=8, weights=at.Softmax()),
+    "gau l2": lambda: nn.GatedAttentionUnit(16, key_dim=8, weights=at.L2(at.ReluSquared())),
+}
+
+
+class Threefold(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x, x, x)
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    return LAYERS[request.param]()
+
+
+def gradients(module):
+    return [p.grad for p in module.parameters()]
+
+
+def test_train_and_eval_agree_and_every_parameter_gets_a_gradient(layer):
+    x = torch.randn(2, 9, 16)
+    trained = layer(x)
+    torch.testing.assert_close(trained.out, copy.deepcopy(layer).eval()(x).out)
+    trained.out.square().sum().backward()
+    assert all(g is not None and g.isfinite().all() for g in gradients(layer))
+
+
+def test_compiled_in_one_graph(layer):
+    torch._dynamo.reset()
+    x, layer = torch.randn(2, 9, 16), layer.eval()
+    plain = copy.deepcopy(layer)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    out, stats = compiled(x)
+    want, known = plain(x)
+    torch.testing.assert_close(out, want)
+    torch.testing.assert_close(stats.collision, known.collision)
+    out.square().sum().backward()
+    want.square().sum().backward()
+    for got, expected in zip(gradients(layer), gradients(plain), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed(layer, reentrant):
+    x = torch.randn(2, 9, 16)
+    plain = copy.deepcopy(layer)
+    plain(x).out.square().sum().backward()
+    inputs = x.clone().requires_grad_()
+    out = checkpoint(lambda u: layer(u).out, inputs, use_reentrant=reentrant)
+    out.square().sum().backward()
+    for got, want in zip(gradients(layer), gradients(plain), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(layer, dtype):
+    x = torch.randn(2, 9, 16)
+    want = copy.deepcopy(layer)(x)
+    with torch.autocast("cpu", dtype=dtype):
+        out, stats = layer(x)
+    assert out.dtype == dtype
+    assert stats.collision.dtype == torch.float32
+    torch.testing.assert_close(out.float(), want.out, rtol=0.05, atol=0.05)
+
+
+def test_saved_and_loaded(layer, tmp_path):
+    x = torch.randn(2, 9, 16)
+    other = copy.deepcopy(layer)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(1.0)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    torch.testing.assert_close(other.eval()(x).out, layer.eval()(x).out)
+
+
+def test_an_empty_batch_and_an_empty_sequence(layer):
+    for shape in ((0, 5, 16), (2, 0, 16)):
+        if shape[1] == 0 and isinstance(getattr(layer, "scale", None), nn.AdaptiveScale):
+            continue
+        assert layer(torch.zeros(shape)).out.shape == shape

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from attentropy.errors import ArgumentError
+from attentropy.theory import _arrays as a
+
+
+@a.elementwise
+def root(x):
+    a.at_least("x", x, 0)
+    return np.sqrt(x)
+
+
+def test_scalars_in_floats_out():
+    assert type(root(4)) is float
+    assert type(root(np.float32(4))) is float
+    np.testing.assert_array_equal(root([1, 4]), [1, 2])
+    assert root("9") == 3
+    assert root(x=16) == 4
+
+
+def test_the_first_offender_is_shown():
+    with pytest.raises(ArgumentError, match=r"^x must be finite and >= 0, got -2\.0$"):
+        root([1.0, -2.0, -3.0])
+    with pytest.raises(ArgumentError, match="got nan"):
+        root(float("nan"))
+
+
+def test_domains():
+    with pytest.raises(ArgumentError, match=r"y must be finite and > 1, got 1\.0"):
+        a.above("y", np.array(1.0), 1)
+    with pytest.raises(ArgumentError, match=r"y must be in \[0, 1\], got 2\.0"):
+        a.within("y", np.array(2.0), 0, 1)
+    with pytest.raises(ArgumentError, match="y must be finite, got inf"):
+        a.finite("y", np.array(np.inf))
+    a.at_least("y", np.array(np.inf), 0, finite=False)
+
+
+def test_rows_and_probabilities():
+    with pytest.raises(ArgumentError, match="scores must be a vector"):
+        a.scores_array(3.0)
+    with pytest.raises(ArgumentError, match=r"scores must be below \+inf"):
+        a.scores_array([np.inf])
+    with pytest.raises(ArgumentError, match="p must be >= 0, got -0.5"):
+        a.probabilities_array([1.5, -0.5])
+    with pytest.raises(ArgumentError, match="p must be a vector of probabilities"):
+        a.probabilities_array([])
