@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attentropy.attention import key_mass as key_mass
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
+    from attentropy.observe.calibrate import calibrate as calibrate
     from attentropy.observe.diagnose import diagnose as diagnose
     from attentropy.observe.plan import Plan as Plan
     from attentropy.observe.steer import steer as steer
@@ -41,6 +42,7 @@ _HOMES = {
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
     "attentropy.observe.steer": "steer",
+    "attentropy.observe.calibrate": "calibrate",
     "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
     "attentropy.scans.scan": "scan",

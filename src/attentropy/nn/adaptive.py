@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError
 from attentropy.nn._checks import count, number
-from attentropy.types import Stats
+from attentropy.types import HeadStats, Stats
 
 _LOG = logging.getLogger("attentropy")
 _SLOPE = 1.5
@@ -120,12 +120,12 @@ class AdaptiveScale(nn.Module):
         return self
 
     @torch.no_grad()
-    def observe(self, stats: Stats) -> None:
+    def observe(self, stats: Stats | HeadStats) -> None:
         """Keep the entropy of each head, and log n, for the next step; moves nothing."""
-        if not isinstance(stats, Stats) or stats.entropy is None:
+        if not isinstance(stats, Stats | HeadStats) or stats.entropy is None:
             rule = "statistics of weights that have an entropy"
             raise ArgumentTypeError("AdaptiveScale: stats", rule, type(stats).__name__)
-        heads = stats.per_head()
+        heads = stats.per_head() if isinstance(stats, Stats) else stats
         assert heads.entropy is not None
         assert heads.deficit is not None
         self.fit(len(heads.entropy))

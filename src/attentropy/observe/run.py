@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from attentropy.observe.asked import Asked
 from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import Working
 
 CHANGES = "_attentropy_changes"
 
@@ -26,6 +27,14 @@ def is_touched(module: nn.Module | None) -> bool:
 
 def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tensor:
     """The output [B,H,Q,Dv] of a call; `plain` computes it as the model would by itself."""
+    before, Working.on = Working.on, True
+    try:
+        return _run(module, asked, plain)
+    finally:
+        Working.on = before
+
+
+def _run(module: nn.Module, asked: Asked, plain: Callable[[], Tensor]) -> Tensor:
     changes = changes_of(module)
     for change in changes:
         asked = change(module, asked)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, stack
+from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -130,14 +130,15 @@ class Watch:
                 slot.clear()
 
     def reduce(self, group: Any = None) -> None:
-        """Add up over the processes of a torch.distributed group; every rank gets the whole."""
-        from torch import distributed
+        """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
-        for _, slot in self.places():
-            sums, top, sampled, overlap = slot.tensors()
-            for tensor in (sums, sampled, overlap):
-                distributed.all_reduce(tensor, group=group)
-            distributed.all_reduce(top, op=distributed.ReduceOp.MAX, group=group)
+        One small collective, and ranks that recorded nothing are fine; see
+        attentropy.observe.shared for samples that are not waited for.
+        """
+        owners = {owner.name: owner for owner in self.recorder.owners}
+        whole = shared.Shared(owners.values(), group=group).whole()
+        for place, slot in shared.slots(whole).items():
+            owners[place.layer].slots[place.call, place.phase] = slot
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""
