@@ -21,9 +21,13 @@ def test_a_scan_becomes_a_page_again(scan_file, tmp_path):
 
 
 def test_what_is_neither_run_nor_scan_is_refused(tmp_path):
-    other = tmp_path / "other.txt"
+    other = tmp_path / "other.json"
     other.write_text("text")
-    for path, message in ((other, "is not JSON"), (tmp_path / "absent", "does not exist")):
+    for path, message in (
+        (other, "is not JSON"),
+        (tmp_path / "absent.json", "does not exist"),
+        (tmp_path / "absent", "there is no run"),
+    ):
         result = CliRunner().invoke(main, ["report", str(path)])
         assert result.exit_code == 1
         assert message in result.stderr

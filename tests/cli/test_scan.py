@@ -202,7 +202,6 @@ def test_compare_puts_the_other_scan_into_the_page(call, tmp_path):
 def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
     from attentropy.observe.plan import Plan
     from attentropy.observe.steer import steer
-
     from scans.tiny import make
 
     result = call("--lengths", "16,32,64", "--calibrate")

@@ -47,3 +47,44 @@ def make_run(
 
 
 BAD = ((2, 3), (4, 1))
+
+
+def write_run(path, run: Run) -> None:
+    """Store the made-up run as a Monitor would."""
+    from attentropy.observe.alarms import Ring
+    from attentropy.observe.record import RunStore
+    from attentropy.observe.summary import Metrics
+
+    from attentropy.observe.rows import STATISTICS, HeadRow
+
+    store = RunStore(path)
+    rings = {
+        alarm.step: Ring(alarm.step, alarm.name, alarm.severity, tuple(alarm.heads), alarm.text)
+        for alarm in run.alarms
+    }
+    for i, step in enumerate(run.steps):
+        rows = []
+        for layer, (name, heads) in enumerate(zip(run.layers, run.heads, strict=True)):
+            for head in range(heads):
+                known = dict.fromkeys(STATISTICS, 0.5)
+                known |= {key: tables[i][layer][head] for key, tables in run.metrics.items()}
+                known |= {"rows": 8, "twin": -1}
+                rows.append(
+                    HeadRow(
+                        layer=name,
+                        index=layer,
+                        call=0,
+                        phase="forward",
+                        kind="self",
+                        head=head,
+                        heads=heads,
+                        head_dim=16,
+                        causal=True,
+                        length=64,
+                        **known,
+                    )
+                )
+        store(Metrics({}, rows=rows, rings=[r for s, r in rings.items() if s == step]), step)
+    for step, loss in run.losses:
+        store.loss(step, loss)
+    store.close()

@@ -9,7 +9,7 @@ import pytest
 from attentropy.report import server, shelf
 from attentropy.scans.store import save
 from report.synthetic import make_scan
-from report.synthetic_run import make_run
+from report.synthetic_run import make_run, write_run
 
 uvicorn = pytest.importorskip("uvicorn")
 
@@ -29,7 +29,7 @@ def served(tmp_path):
 
 
 def test_a_running_run_is_refreshed(browser, served, tmp_path, monkeypatch):
-    (tmp_path / "pilot.db").write_bytes(b"SQLite format 3\x00")
+    write_run(tmp_path / "pilot.db", make_run(layers=2, heads=2, samples=2))
     whole = make_run()
     state = {"samples": 20}
 

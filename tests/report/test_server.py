@@ -6,10 +6,10 @@ import os
 import pytest
 
 from attentropy.errors import ArgumentError
-from attentropy.report import server, shelf
+from attentropy.report import server
 from attentropy.scans.store import save
 from report.synthetic import make_scan
-from report.synthetic_run import make_run
+from report.synthetic_run import make_run, write_run
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -17,7 +17,7 @@ EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     root = tmp_path / "served"
     for name in ("first", "second/deeper"):
         (root / name).mkdir(parents=True)
@@ -25,10 +25,9 @@ def folder(tmp_path, monkeypatch):
     stopped = make_scan(layers=2, heads=2, name=EVIL)
     stopped.complete = False
     save(root / "second" / "deeper", stopped)
-    (root / "pilot.db").write_bytes(b"SQLite format 3\x00")
+    write_run(root / "pilot.db", make_run(layers=2, heads=2, samples=10))
     (root / "notes.txt").write_text("private")
     (tmp_path / "scan.json").write_text("secret")
-    monkeypatch.setattr(shelf, "read_run", lambda path: make_run(name=path.stem))
     return root
 
 
@@ -61,7 +60,7 @@ def test_pages_are_reports_and_escape_names(client):
 
 
 def test_fresh_numbers_of_a_run_and_stamp_of_a_scan(client, folder):
-    assert client.get("/api/run/pilot.db").json()["run"]["steps"][-1] == 2950
+    assert client.get("/api/run/pilot.db").json()["run"]["steps"][-1] == 450
     first = client.get("/api/scan/first/scan.json").json()["stamp"]
     save(folder / "first", make_scan(layers=3, heads=2))
     assert client.get("/api/scan/first/scan.json").json()["stamp"] != first

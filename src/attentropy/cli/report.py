@@ -8,29 +8,30 @@ from attentropy.cli.failures import one_sentence
 
 
 @click.command()
-@click.argument("source", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("name", metavar="RUN")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The HTML file; beside RUN by default."
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(source: Path, out: Path | None, debug: bool) -> None:
-    """Make the HTML report of RUN: a run store of the Monitor, or a scan.json."""
+def command(name: str, out: Path | None, debug: bool) -> None:
+    """Make the HTML report of RUN: a run of the Monitor by file or name, or a scan.json."""
     with one_sentence(debug=debug):
-        target = out or source.with_suffix(".html")
-        _write(source, target)
+        target = _write(name, out)
         click.echo(f"Report: {target}")
 
 
-def _write(source: Path, target: Path) -> None:
+def _write(name: str, out: Path | None) -> Path:
     from attentropy.report import run_page, scan_page
-    from attentropy.report.runstore import is_run, read_run
-    from attentropy.scans.schema import decode
-    from attentropy.scans.store import write_atomically
+    from attentropy.report.runstore import find_run, read_run
+    from attentropy.scans.store import load, write_atomically
 
-    if not source.is_file():
-        raise click.ClickException(f"{source} does not exist or is no file")
-    if is_run(source):
-        page = run_page(read_run(source))
+    given = Path(name)
+    if given.suffix == ".json" or (given / "scan.json").is_file():
+        page = scan_page(load(given))
+        target = given.with_suffix(".html") if given.is_file() else given / "report.html"
     else:
-        page = scan_page(decode(source.read_bytes(), name=source.name))
-    write_atomically(target, page.encode())
+        found = find_run(name)
+        page = run_page(read_run(found))
+        target = found.with_suffix(".html")
+    write_atomically(out or target, page.encode())
+    return out or target
