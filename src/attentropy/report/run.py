@@ -14,6 +14,8 @@ from attentropy.scans.statistics import STATISTICS
 NUMBERS = 150_000  # of all metrics in one page; denser runs are thinned, keeping first and last
 LOSSES = 2_000
 
+Severity = Literal["critical", "warning", "note"]
+
 
 @dataclass(frozen=True)
 class Alarm:
@@ -21,7 +23,7 @@ class Alarm:
 
     step: int
     name: str
-    severity: Literal["critical", "warning", "note"]
+    severity: Severity
     heads: list[Head]
     text: str
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from attentropy.report.run import Alarm, Run
+from attentropy.report.run import Alarm, Run, Severity
 from attentropy.scans.statistics import STATISTIC
 
 MAGIC = b"SQLite format 3\x00"
@@ -53,5 +53,6 @@ def read_run(path: Path) -> Run:
 
 
 def _alarm(ring: Any) -> Alarm:
-    severity = ring.severity if ring.severity in ("critical", "note") else "warning"
+    known: dict[str, Severity] = {"critical": "critical", "note": "note"}
+    severity = known.get(ring.severity, "warning")
     return Alarm(ring.step, ring.name, severity, [*ring.heads], ring.text)

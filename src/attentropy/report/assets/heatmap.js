@@ -13,7 +13,7 @@ function heatmap(view) {
 
   const columns = view.layers.length;
   const rows = Math.max(...view.layers);
-  const cell = (width) => Math.min(124, (width - MARGIN.left - MARGIN.right) / columns);
+  const cell = (width) => Math.min(150, (width - MARGIN.left - MARGIN.right) / columns);
   const rowHeight = () => Math.max(printing ? 10 : 15, Math.min(58, Math.round((printing ? 250 : 400) / rows)));
   const chart = mount(node, (width) => option(width), {
     height: () => rows * rowHeight() + MARGIN.top + MARGIN.bottom,

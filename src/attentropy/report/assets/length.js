@@ -8,7 +8,7 @@ function lengthPage(state) {
       { class: "two" },
       chartCard("Entropy against length", "Median over heads, with the middle 80 % of heads as a band.", entropyOverLength(scan)),
       scan.measures.some((measure) => measure.perplexity !== null)
-        ? chartCard("Text perplexity against length", "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
+        ? chartCard("Text perplexity against length", scan.calibration ? "Lower is better. Calibration is tried on the beginnings of the longest windows, before and after." : "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
         : chartCard("Text perplexity against length", "This model predicts no next token, so it has no perplexity.", el("p", { class: "empty", text: "Not a causal language model." })),
     ),
     chartCard("Growth of each head", "Slope of entropy on log n, head by head: 0 is invariant, 1 is blurring. Choose a point to open its head.", slopeChart(state)),
@@ -52,15 +52,22 @@ function entropyOverLength(scan) {
 
 function perplexityOverLength(scan) {
   const measured = scan.measures.map((measure) => [Math.log2(measure.length), measure.perplexity]);
-  const calibrated = (scan.calibration?.rows ?? []).filter((row) => row.perplexity_after !== null);
+  const rows = (scan.calibration?.rows ?? []).filter((row) => row.perplexity_after !== null);
+  const tried = (name) => rows.map((row) => [Math.log2(row.length), row[name]]);
+  const names = rows.length ? ["*all windows", "*the same text, before", "*the same text, calibrated"] : ["*all windows"];
   return plot(() => ({
     xAxis: lengthAxis(scan.lengths),
     yAxis: valueAxis("perplexity", { scale: true }),
     tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
-    legend: legend(["*as it is", ...(calibrated.length ? ["*calibrated"] : [])]),
+    legend: legend(names),
     series: [
-      line("as it is", measured, 0, { symbol: "circle", width: 2.5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
-      ...(calibrated.length ? [line("calibrated", calibrated.map((row) => [Math.log2(row.length), row.perplexity_after]), 2, { symbol: "diamond", size: 9 })] : []),
+      line("all windows", measured, 0, { symbol: "circle", width: rows.length ? 1.5 : 2.5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+      ...(rows.length
+        ? [
+            line("the same text, before", tried("perplexity_before"), 1, { symbol: "rect", width: 2.5 }),
+            line("the same text, calibrated", tried("perplexity_after"), 2, { symbol: "diamond", size: 10, width: 2.5, dash: "solid" }),
+          ]
+        : []),
     ],
   }), 330);
 }
