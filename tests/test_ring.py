@@ -352,6 +352,19 @@ def check_layouts(rank):
         at.zigzag.unshard(torch.zeros(1, 3 + 5 * rank))
 
 
+def check_scale_of_rows(rank):
+    """A scale [1,1,Q] has this rank's rows; lengths differ between ranks."""
+    whole = torch.linspace(0.1, 2.0, 33).view(1, 1, -1)
+    q, k, v = torch.randn(3, 1, 2, 33, 8, generator=torch.Generator().manual_seed(0))
+    want = at.attend(q, k, v, scale=whole, mask=at.causal)
+    parts = [of_rank(at.zigzag, x) for x in (q, k, v)]
+    scale = of_rank(at.zigzag, whole).requires_grad_()
+    got = at.ring_attend(*parts, scale=scale, mask=at.causal, layout=at.zigzag)
+    torch.testing.assert_close(got.out, of_rank(at.zigzag, want.out))
+    got.stats.entropy.sum().backward()
+    assert scale.grad.shape == scale.shape
+
+
 def check_double_backward(rank):
     q, k, v = random_parts(16, at.contiguous)
     out, _ = at.ring_attend(q, k, v)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.kernels.doctor import doctor as doctor
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
     from attentropy.observe.calibrate import calibrate as calibrate
@@ -29,6 +30,7 @@ _HOMES = {
     "attentropy.ring": "ring_attend",
     "attentropy.layouts": "Layout contiguous zigzag",
     "attentropy.totals": "reduce_heads",
+    "attentropy.kernels.doctor": "doctor",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
     "attentropy.errors": "AttentropyError DistributedError UnsupportedError",

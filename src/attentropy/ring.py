@@ -184,6 +184,8 @@ def _card(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any]
     dtype = FLOATS.index(q.dtype)
     sizes = (*q.shape[:2], k.shape[1], k.shape[3], v.shape[3], dtype, grads)
     given = {name: getattr(options, name) for name in Options.__dataclass_fields__} | how
+    if isinstance(options.scale, Tensor) and options.scale.dim() > 1:
+        given["scale"] = options.scale.new_empty(0)  # its rows are those of the rank
     return {
         "queries": q.shape[2],
         "keys": k.shape[2],

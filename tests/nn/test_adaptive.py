@@ -165,6 +165,20 @@ def test_layer_updates_in_training_only():
     torch.testing.assert_close(found, torch.ones(2).double(), rtol=0.01, atol=0)
 
 
+def test_layer_updates_when_compiled():
+    torch._dynamo.reset()
+    plain = at.nn.MultiheadAttention(16, 2, scale=at.nn.AdaptiveScale(1.0))
+    layer = at.nn.MultiheadAttention(16, 2, scale=at.nn.AdaptiveScale(1.0))
+    layer.load_state_dict(plain.state_dict())
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = 3 * torch.randn(2, 12, 16)
+    for _ in range(5):
+        plain(x)
+        compiled(x)
+    torch.testing.assert_close(layer.scale.gain, plain.scale.gain)
+    assert not torch.equal(plain.scale.gain, torch.ones(2))
+
+
 def test_checkpointing_recomputes_with_the_same_scale():
     from torch.utils.checkpoint import checkpoint
 

@@ -137,7 +137,7 @@ class MultiheadAttention(nn.Module):
         self.value_dim = self.head_dim if value_dim is None else count("value_dim", value_dim)
 
     def _set_parameters(self, bias: bool, where: dict[str, Any]) -> None:
-        rows, widths = self._rows(), (self.embed_dim, self.kdim, self.vdim)
+        rows, widths = self.projection_rows(), (self.embed_dim, self.kdim, self.vdim)
         packed = self._packed()
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         for name, out, width in zip(names, rows, widths, strict=True):
@@ -154,7 +154,7 @@ class MultiheadAttention(nn.Module):
     def _packed(self) -> bool:
         return self.kdim == self.vdim == self.embed_dim
 
-    def _rows(self) -> tuple[int, int, int]:
+    def projection_rows(self) -> tuple[int, int, int]:
         """Rows of the projections of queries, keys and values."""
         keys = self.num_kv_heads * self.head_dim
         return self.num_heads * self.head_dim, keys, self.num_kv_heads * self.value_dim
@@ -320,7 +320,7 @@ class MultiheadAttention(nn.Module):
     def _at_once(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """All three projections of one input in one product."""
         whole = F.linear(x, self.in_proj_weight, self.in_proj_bias)
-        q, k, v = whole.split(self._rows(), -1)
+        q, k, v = whole.split(self.projection_rows(), -1)
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
         q, k, v = (_split(x, h) for x, h in zip((q, k, v), heads, strict=True))
         return (q, k, v) if self.qk_norm is None else (*self.qk_norm(q, k), v)
@@ -386,11 +386,15 @@ class MultiheadAttention(nn.Module):
 
     def _weight(self, which: int) -> Tensor:
         if self._packed():
-            return self.in_proj_weight.split(self._rows())[which]
+            return self.in_proj_weight.split(self.projection_rows())[which]
         return (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[which]
 
     def _bias(self, which: int) -> Tensor | None:
-        return None if self.in_proj_bias is None else self.in_proj_bias.split(self._rows())[which]
+        return (
+            None
+            if self.in_proj_bias is None
+            else self.in_proj_bias.split(self.projection_rows())[which]
+        )
 
     def extra_repr(self) -> str:
         """Widths, heads and the parts that are no modules."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attentropy.errors import UnsupportedError
 from attentropy.observe.asked import Asked
 from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
@@ -45,6 +46,11 @@ def _run(module: nn.Module, asked: Asked, plain: Callable[[], Tensor]) -> Tensor
             with torch.no_grad():
                 owner.recorder.record(owner, asked, *asked.attend())
         return plain()
+    if wanted and asked.spread is not None:
+        raise UnsupportedError(
+            "watch() does not record a model under context_parallel, where a rank has only some "
+            "keys; ring_attend() and attentropy.nn return exact statistics"
+        )
     attended = asked.attend()
     if wanted and owner is not None:
         owner.recorder.record(owner, asked, *attended)

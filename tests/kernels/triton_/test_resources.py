@@ -34,7 +34,8 @@ def compiled(*arguments):
 def check(found):
     assert found
     for one in found:
-        assert one["spilled"] == 0, one
+        exempt = one["dtype"] == "float32" and one["width"] == 256  # as the docs state
+        assert one["spilled"] == 0 or exempt, one
         assert one["resident"] >= STATED_WARPS, one
 
 

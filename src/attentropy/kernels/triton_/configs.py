@@ -79,7 +79,7 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
         True: _PRECISE,
     },
     "safe": {
-        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SMALL, 256: _SPREAD},
+        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
         True: _PRECISE,
     },
 }

@@ -1,6 +1,6 @@
 """What the hardware would allow at best: arithmetic, not a measurement.
 
-    python -m attentropy.kernels.triton_.roofline     # the table of docs/gpu.md
+python -m attentropy.kernels.triton_.roofline     # the table of docs/gpu.md
 """
 
 from dataclasses import dataclass
@@ -46,9 +46,7 @@ def statistics_share(width: int) -> float:
 def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:
     """Seconds below which no kernel can go: products at the peak rate, or memory."""
     card = PROCESSORS[arch]
-    return max(
-        flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth
-    )
+    return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
 
 
 PASSES = {"forward": (2, 4), "queries": (3, 5), "keys": (4, 6)}
@@ -67,11 +65,8 @@ def markdown() -> str:
                 f"{1e3 * best_time(shape, arch=a, products=products, tensors=tensors):.2f} ms"
                 for a in PROCESSORS
             )
-            lines.append(
-                f"| {name} | {width} | {work / 1e12:.2f} | {moved / 1e9:.2f} | {work / moved:.0f} | "
-                + " | ".join(bounds)
-                + " |"
-            )
+            numbers = f"{work / 1e12:.2f} | {moved / 1e9:.2f} | {work / moved:.0f}"
+            lines.append(f"| {name} | {width} | {numbers} | {' | '.join(bounds)} |")
     return "\n".join(lines)
 
 
