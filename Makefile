@@ -8,7 +8,7 @@ TOOLS := $(VENV)/.tools
 .PHONY: demo test lint check bench sanitize clean
 
 demo: $(PACKAGE)
-	$(BIN)/attentropy scan --out demo
+	$(BIN)/attentropy scan --calibrate --out demo
 
 test: lint check
 

@@ -223,11 +223,31 @@ def test_calibration_needs_a_longer_length(call, tmp_path):
     assert leftovers(tmp_path / "out") == []
 
 
-def test_threads_are_set(call, monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    assert call("--lengths", "16", "--threads", "1").exit_code == 0
-    assert asked == [1]
+def test_without_a_model_the_embedded_one_is_scanned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["scan", "--lengths", "64,128", "--batch", "2", "--json"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["model"] == "attentropy-embedded"
+    assert [one["length"] for one in found["lengths"]] == [64, 128]
+    assert found["lengths"][1]["perplexity"] < 6  # of 256 bytes
+    assert leftovers(tmp_path / "attentropy-scan") == ["report.html", "scan.json"]
+    scan = load(tmp_path / "attentropy-scan")
+    assert scan.model.kind == "embedded"
+    assert scan.input.description == "the embedded sample text"
+    assert scan.maps is not None
+
+
+def test_threads_are_set_and_put_back(call, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert call("--lengths", "16", "--threads", "1").exit_code == 0
+        assert load(tmp_path / "out").threads == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_help_is_quick_and_imports_no_torch():

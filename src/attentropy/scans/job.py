@@ -4,9 +4,12 @@ What is measured is handed to `keep` after every length, so that a stopped scan 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from attentropy.scans import inputs, lengths, sources
 from attentropy.scans.listener import Listener
@@ -37,13 +40,17 @@ Keep = Callable[[Scan], object]
 
 def run(job: Job, listener: Listener, *, keep: Keep) -> Scan:
     """Do the job; `keep` receives the scan after every length."""
-    began = time.perf_counter()
     asked = None if job.lengths is None else lengths.parse(job.lengths)
     if job.texts and job.tokens:
         raise ScanError("--text and --tokens exclude each other")
-    _set_threads(job.threads)
-    placement = sources.Placement(job.dtype, job.device)
-    source = sources.load(job.model, placement, job.permissions)
+    # the embedded model is too small to be shared between threads
+    with threads(1 if job.model is None and job.threads is None else job.threads):
+        return _run(job, asked, listener, keep)
+
+
+def _run(job: Job, asked: list[int] | None, listener: Listener, keep: Keep) -> Scan:
+    began = time.perf_counter()
+    source = sources.load(job.model, sources.Placement(job.dtype, job.device), job.permissions)
     tokens = read_tokens(job, source)
     done = None if job.resume is None else same_work(job.resume, source, tokens)
     origin = Origin(
@@ -88,8 +95,12 @@ def same_work(old: Scan, source: sources.Source, tokens: inputs.Tokens) -> Scan:
     return old
 
 
-def _set_threads(threads: int | None) -> None:
-    import torch
-
-    if threads is not None:
-        torch.set_num_threads(threads)
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """So many CPU threads inside the block; None leaves them as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
