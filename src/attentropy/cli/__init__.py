@@ -10,6 +10,9 @@ import click
 from attentropy._version import __version__
 
 COMMANDS: dict[str, str] = {
+    "scan": "From a model to a report: every head at several lengths.",
+    "report": "The HTML report of a training run, or of a scan.json again.",
+    "serve": "Scans and runs of a folder on a local web page, live.",
     "watch": "Follow a training run in the terminal.",
     "runs": "List recorded training runs.",
     "export": "Write every number of a run as CSV or Parquet.",
