@@ -11,7 +11,9 @@
 
 Between samples nothing of the model is touched. Only forward passes in training mode count, so
 evaluation in between does not mix in. Under torch.distributed every process calls step(); the
-numbers of all are added up, and the first process writes.
+numbers of all are added up on their way, with one small collective that nothing waits for: a sample
+is told of at the next step, and the first process writes. A process that fails leaves no half of a
+sample behind.
 """
 
 import warnings
@@ -25,6 +27,9 @@ from torch import Tensor, nn
 from attentropy.errors import ArgumentError, ArgumentTypeError
 from attentropy.observe.alarms import DEFAULT, Alarm, Ring, Sample
 from attentropy.observe.record import RunStore
+from attentropy.observe.rows import HeadRow
+from attentropy.observe.shared import Sample as SharedSample
+from attentropy.observe.shared import Shared
 from attentropy.observe.summary import Metrics, summarize
 from attentropy.observe.watch import Watch
 
@@ -70,6 +75,8 @@ class Monitor:
         self.steps = 0
         self._ringing: dict[str, set[Any]] = {}
         self._silent = 0
+        self._shared: Shared | None = None
+        self._pending: tuple[int, float | None, SharedSample] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -85,16 +92,16 @@ class Monitor:
     def step(
         self, loss: float | Tensor | None = None, *, step: int | None = None
     ) -> Metrics | None:
-        """End a training step; the metrics, if it was sampled.
+        """End a training step; the metrics, if it was sampled (at the next step, of processes).
 
         `step` is the number to log, that of the calls so far if it is not given.
         """
         number = self.steps if step is None else step
         value = float(loss.detach()) if isinstance(loss, Tensor) else loss
-        metrics = None
+        metrics = self._arrived()
         if self.watch.running:
             self.watch.stop()
-            metrics = self._sample(number, value)
+            metrics = self._sample(number, value) or metrics
         elif value is not None:
             self.note_loss(number, value)
         self.steps += 1
@@ -110,6 +117,7 @@ class Monitor:
     def close(self) -> None:
         """Stop listening, and finish the sinks."""
         self.watch.stop()
+        self._arrived()
         for sink in self.sinks:
             getattr(sink, "close", lambda: None)()
         self.sinks = []
@@ -133,18 +141,31 @@ class Monitor:
 
     def _sample(self, step: int, loss: float | None) -> Metrics | None:
         if _is_distributed():
-            self.watch.reduce()
-        if not self.watch.places():
+            self._shared = self._shared or Shared(self.watch.recorder.owners)
+            self._pending = step, loss, self._shared.start()
+            self.watch.clear()
+            return None
+        rows = self.watch.heads() if self.watch.places() else []
+        self.watch.clear()
+        return self._told(step, loss, rows)
+
+    def _arrived(self) -> Metrics | None:
+        """The sample that was on its way."""
+        if self._pending is None:
+            return None
+        (step, loss, sample), self._pending = self._pending, None
+        return self._told(step, loss, sample.heads())
+
+    def _told(self, step: int, loss: float | None, rows: list[HeadRow]) -> Metrics | None:
+        if not rows:
             self._warn_if_silent()
             return None
-        rows = self.watch.heads()
         self.history.append(Sample(step, tuple(rows), loss))
         rings = self._listen() if _is_first() else []
         metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, rings=rings, loss=loss)
         if _is_first():
             for sink in list(self.sinks):
                 self._tell(sink, metrics, step)
-        self.watch.clear()
         return metrics
 
     def _listen(self) -> list[Ring]:
