@@ -1,6 +1,6 @@
 """Lightning: `Trainer(callbacks=[AttentionCallback(every=50)])`.
 
-The numbers go through `pl_module.log_dict`, so that they reach every logger. Serves both
+The numbers go to every logger of the Trainer, at the steps that were sampled. Serves both
 `lightning.pytorch` and `pytorch_lightning`, whichever is in use.
 """
 
@@ -67,8 +67,8 @@ class AttentionCallback(_base()):  # type: ignore[misc]
         number = loss if isinstance(loss, Tensor) else None
         metrics = self.monitor.step(number, step=trainer.global_step)
         self.monitor.pause()
-        if metrics is not None:
-            pl_module.log_dict(dict(metrics))
+        for logger in trainer.loggers if metrics is not None else ():
+            logger.log_metrics(dict(metrics or {}), step=trainer.global_step)
         if self.monitor.should_stop:
             trainer.should_stop = True
 

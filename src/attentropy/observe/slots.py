@@ -28,7 +28,7 @@ class Place:
 class Slot:
     """Sums over the calls of one place; `top` is a maximum."""
 
-    def __init__(self, heads: int, *, device: torch.device | None = None) -> None:
+    def __init__(self, heads: int, *, device: torch.device) -> None:
         self.rows = torch.zeros(len(ROWS), heads, dtype=torch.float64, device=device)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
         self.sampled = torch.zeros(len(SAMPLED), heads, dtype=torch.float64, device=device)
@@ -63,19 +63,6 @@ class Slot:
         self.top.fill_(-torch.inf)
         self.kept.clear()
 
-    def state(self) -> dict[str, Any]:
-        """All numbers, on the CPU, for another process."""
-        names = ("rows", "top", "sampled", "overlap")
-        sizes = {name: getattr(self, name) for name in ("head_dim", "length", "is_causal")}
-        return {name: getattr(self, name).cpu() for name in names} | sizes
-
-    def merge(self, state: dict[str, Any]) -> None:
-        """Add the numbers of another process."""
-        parts = (state[name].to(self.top.device) for name in ("rows", "top", "sampled", "overlap"))
-        self.add(Sums(*parts))
-        self.head_dim, self.is_causal = state["head_dim"], state["is_causal"]
-        self.length = max(self.length, state["length"])
-
 
 @dataclass(eq=False)
 class Owner:
@@ -90,12 +77,7 @@ class Owner:
 
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
         """The slot of the current call."""
-        return self.slot_of((max(self.call, 0), phase), heads, device=device)
-
-    def slot_of(
-        self, key: tuple[int, str], heads: int, *, device: torch.device | None = None
-    ) -> Slot:
-        """The slot of a call and phase, made if it is not there."""
+        key = (max(self.call, 0), phase)
         slot = self.slots.get(key)
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)
