@@ -106,9 +106,12 @@ def fill(owners: Collection[Owner], whole: Totals) -> None:
         for slot in owner.slots.values():
             slot.clear()
     for place, slot in slots(whole).items():
-        if place.layer in known:
-            mine = known[place.layer].slot_of((place.call, place.phase), slot.heads)
-            mine.merge(slot.state())
+        held = known[place.layer].slots if place.layer in known else {}
+        mine = held.setdefault((place.call, place.phase), slot)
+        for name in (*_SUMS, "top"):
+            getattr(mine, name).copy_(getattr(slot, name))
+        mine.head_dim, mine.is_causal = slot.head_dim, slot.is_causal
+        mine.length = max(mine.length, slot.length)
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:
