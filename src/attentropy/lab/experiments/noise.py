@@ -1,0 +1,198 @@
+"""noise: how much of the noise on the scores reaches the output, and how that falls with n."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attentropy.lab import populations
+from attentropy.lab.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.rows import Results
+from attentropy.theory import entropy, noise
+from attentropy.theory._arrays import Array
+
+LAWS = {
+    "gaussian 0.5": ("gaussian", 0.5),
+    "uniform 1": ("uniform", 1.0),
+    "laplace 0.3": ("laplace", 0.3),
+    "laplace 0.7": ("laplace", 0.7),
+    "laplace 1.5": ("laplace", 1.5),
+}  # from 1/2 on e^eps has no variance, from 1 on no mean
+CORRELATED, SHARED, BY_INDEX = "correlated 0.5", "shared 0.5", "by index 0.5"
+REAL = "real heads"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Rows whose scores have spread 0 (flat) and `peak` (peaked), with values N(0, 1)."""
+
+    lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    trials: int = 400
+    rows: int = 6
+    peak: float = 2.5
+    laws: tuple[str, ...] = (*LAWS, CORRELATED, SHARED, BY_INDEX)
+    real_lengths: tuple[int, ...] = (64, 128, 256, 512)
+
+
+def _noise(law: str, trials: int, n: int, rng: np.random.Generator) -> tuple[Array, float | Array]:
+    """Noise [trials, n], and its relative variance (for each key)."""
+    sigma = 0.5
+    if law in LAWS:
+        kind, scale = LAWS[law]
+        return noise.draw(kind, scale, (trials, n), rng), float(
+            noise.relative_variance(kind, scale)
+        )
+    if law == SHARED:
+        return np.repeat(rng.normal(0, sigma, (trials, 1)), n, 1), 0.0
+    if law == CORRELATED:  # half of the variance is common to all keys, and cannot act
+        common = rng.normal(0, sigma * 0.5**0.5, (trials, 1))
+        own = rng.normal(0, sigma * 0.5**0.5, (trials, n))
+        return common + own, math.expm1(sigma**2 / 2)
+    scales = 2 * sigma * np.arange(n) / n  # grows with the index, `sigma` on average
+    return rng.normal(0, 1, (trials, n)) * scales, np.expm1(scales**2)
+
+
+def _one(p: Array, law: str, trials: int, rng: np.random.Generator) -> Row:
+    """Error of the output of one row: measured, predicted, and the effective number of keys."""
+    values = rng.normal(0, 1, len(p))
+    if law == BY_INDEX:  # values that follow the index as well, so that a bias shows
+        values += np.arange(len(p)) / len(p)
+    eps, rho = _noise(law, trials, len(p), rng)
+    clean = float(p @ values)
+    error = noise.simulate(p, values, eps) - clean
+    return {
+        "error": float(np.sqrt(np.mean(error**2))),
+        "theory": _predicted(p, values, law, rho),
+        "n_eff": float(1 / (p @ p)),
+    }
+
+
+def _predicted(p: Array, values: Array, law: str, rho: float | Array) -> float:
+    if not np.all(np.isfinite(rho)):
+        return math.nan
+    if law == BY_INDEX:  # noisier keys weigh more on average: e^(sigma_j^2/2)
+        tilted = p * np.sqrt(1 + np.asarray(rho))
+        tilted /= tilted.sum()
+        drift = float(tilted @ values - p @ values)
+        centred = values - tilted @ values
+        return math.hypot(drift, float(np.sqrt(np.sum(rho * (tilted * centred) ** 2))))
+    bias, std = noise.predict(p, values, float(rho))
+    return math.hypot(float(bias), float(std))
+
+
+def measure(config: Config, condition: str, seed: int) -> list[Row]:
+    """Root mean square error at every length, for flat and peaked rows."""
+    rng = np.random.default_rng([seed, *condition.encode()])
+    if condition == REAL:
+        return _real(config, seed, rng)
+    rows: list[Row] = []
+    for shape, spread in (("flat", 0.0), ("peaked", config.peak)):
+        for n in config.lengths:
+            ps = [entropy.softmax(spread * rng.normal(0, 1, n)) for _ in range(config.rows)]
+            each = [_one(p, condition, config.trials, rng) for p in ps]
+            rows.append({"row": shape, "n": n, **_quadratic_mean(each)})
+        rows.append({"row": shape, "kind": "slope", **_slope(rows, shape)})
+    return rows
+
+
+def _quadratic_mean(each: list[Row]) -> Row:
+    mean = {m: math.sqrt(float(np.mean([e[m] ** 2 for e in each]))) for m in ("error", "theory")}
+    # the harmonic mean of n_eff is what enters a mean of squared errors
+    return {**mean, "n_eff": 1 / float(np.mean([1 / e["n_eff"] for e in each]))}
+
+
+def _slope(rows: list[Row], shape: str) -> Row:
+    """Exponents of error against n and against n_eff, by least squares of logarithms."""
+    chosen = [r for r in rows if r["row"] == shape and "error" in r]
+    error = np.log(np.maximum([r["error"] for r in chosen], 1e-300))
+    if error.max() < -30:
+        return {"slope": math.nan, "slope_n_eff": math.nan}
+    against = {name: np.log([r[name] for r in chosen]) for name in ("n", "n_eff")}
+    return {
+        "slope": float(np.polyfit(against["n"], error, 1)[0]),
+        "slope_n_eff": float(np.polyfit(against["n_eff"], error, 1)[0]),
+    }
+
+
+def _real(config: Config, seed: int, rng: np.random.Generator) -> list[Row]:
+    """Rows of the embedded model's heads under Gaussian noise; values are N(0, 1)."""
+    rows: list[Row] = []
+    for n in config.real_lengths:
+        q, k = populations.real_rows(n, texts=1, seed=seed)
+        scores = (q[0, :, -1:] @ k[0].mT)[:, 0].double() * q.shape[-1] ** -0.5
+        each = [
+            _one(entropy.softmax(s.numpy()), "gaussian 0.5", config.trials, rng)
+            for s in torch.unbind(scores)
+        ]
+        rows.append({"row": "real", "n": n, **_quadratic_mean(each)})
+    rows.append({"row": "real", "kind": "slope", **_slope(rows, "real")})
+    return rows
+
+
+def conclude(results: Results) -> list[str]:
+    """The measured slopes beside what theory says."""
+    lines = []
+    for row in ("flat", "peaked"):
+        slopes = {
+            law: results.over("slope", condition=law, row=row, kind="slope")
+            for law in results.values("condition")
+        }
+        said = ", ".join(f"{law} {s.mean:+.2f}" for law, s in slopes.items() if s.size)
+        lines.append(f"Exponent of error ~ n^slope, {row} rows: {said}.")
+    ratios = [
+        r["error"] / r["theory"]
+        for r in results
+        if r.get("theory") and r["n"] >= 256 and r["condition"] not in (SHARED, REAL)
+    ]
+    lines.append(
+        f"Measured over predicted error, n >= 256, laws with a variance: {min(ratios):.2f} to "
+        f"{max(ratios):.2f}; the prediction is sqrt(rho sum p^2 (v - o)^2), so 1/sum p^2 and not n "
+        "decides. The documents' 1/sqrt n holds for flat rows only."
+    )
+    lines.append(
+        "Laplace noise above 1/2 (no variance of e^eps) falls slower than 1/sqrt n, above 1 (no "
+        "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with "
+        "the index, under values that do too, leaves a bias that no number of keys averages out."
+    )
+    return lines
+
+
+def conditions(config: Config) -> Sequence[str]:
+    """Laws of noise, and real heads where the embedded model is installed."""
+    return [*config.laws, REAL] if populations.has_embedded() else config.laws
+
+
+EXPERIMENT = Experiment(
+    name="noise",
+    question="Noise on the scores: how much reaches the output, and does it fall like 1/sqrt n?",
+    full=Config(),
+    quick=Config(lengths=(16, 64, 256, 1024), trials=150, rows=4, real_lengths=(64, 128)),
+    conditions=conditions,
+    measure=measure,
+    tables=(
+        Table("Exponent of error against n", "slope", ("condition",), "row", {"kind": "slope"}),
+        Table(
+            "Exponent of error against n_eff = 1/sum p^2", "slope_n_eff", ("condition",), "row",
+            {"kind": "slope"},
+        ),
+        Table("Error of the output", "error", ("condition", "row"), "n", digits=4),
+        Table("Predicted error", "theory", ("condition", "row"), "n", digits=4),
+    ),
+    figures=(
+        Figure(
+            "error",
+            "Error of the output under noise on the scores",
+            "n",
+            "error",
+            "condition",
+            panels="row",
+            labels=("keys", "root mean square error"),
+            log="xy",
+            theory="theory",
+            where={"condition": (*LAWS, CORRELATED, BY_INDEX, REAL)},
+        ),
+    ),
+    conclude=conclude,
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""scales: what a row's entropy does as keys are added, under every rule, for four populations."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attentropy.attention import attend
+from attentropy.lab import populations
+from attentropy.lab.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.rows import Results
+from attentropy.masks import causal
+from attentropy.scales import (
+    HoldEntropy,
+    InverseSqrt,
+    LogLength,
+    LogLengthFrom,
+    Mixed,
+    PowerLength,
+    ScaleRule,
+)
+from attentropy.theory import gaussian
+from attentropy.theory.populations import uniform_deficit
+
+REAL = "real heads"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every rule gives the spread `spread` at `reference` keys."""
+
+    lengths: tuple[int, ...] = (64, 256, 1024, 4096, 16384)
+    real_lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    populations: tuple[str, ...] = ("gaussian", "planted", "bounded", REAL)
+    reference: int = 64
+    spread: float = 2.0
+    margin: float = 5.0  # of the planted key, in standard deviations of the others
+    rows: int = 64
+    texts: int = 4
+    width: int = 16
+
+
+def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
+    """The rules compared; all but `mixed` equal 1/sqrt d at `reference`."""
+    return {
+        "1/sqrt d": InverseSqrt(),
+        "kappa log n/d": LogLength(width**0.5 / math.log(reference)),
+        "log n/log m/sqrt d": LogLengthFrom(reference),
+        "mixed": Mixed(),
+        "n^(1/2)": PowerLength(0.5, reference),
+        "n": PowerLength(1.0, reference),
+        "HoldEntropy": HoldEntropy(reference, spread),
+    }
+
+
+def measure(config: Config, condition: str, seed: int) -> list[Row]:
+    """Entropy at every length and under every rule."""
+    if condition == REAL:
+        return _real(config, seed)
+    rng = torch.Generator().manual_seed(seed)
+    draw: Callable[..., Tensor] = {
+        "gaussian": populations.gaussian,
+        "bounded": populations.bounded,
+        "planted": populations.planted(config.margin),
+    }[condition]
+    rows = []
+    for n in config.lengths:
+        scores = config.spread * draw(config.rows, n, rng)
+        q, k = populations.along_one_axis(scores, config.width)
+        for name, rule in rules(config.width, config.reference, config.spread).items():
+            _, stats = attend(q, k, k[..., :1], scale=rule)
+            gain = float(rule(config.width, torch.tensor([n]))) * config.width**0.5
+            row = {"rule": name, "n": n, "entropy": _mean(stats.entropy), "gain": gain}
+            row["theory"] = _theory(condition, n, gain * config.spread, config.margin)
+            if condition == "planted":
+                assert stats.lse is not None
+                row["found"] = _mean((scores[:, 0, None] * gain - stats.lse[:, 0]).exp())
+            rows.append(row)
+    return rows
+
+
+def _mean(x: Tensor | None) -> float:
+    assert x is not None
+    return x.double().mean().item()
+
+
+def _theory(condition: str, n: int, spread: float, margin: float) -> float:
+    """Exact for Gaussian rows, of the population for bounded ones, annealed for planted ones."""
+    if condition == "gaussian":
+        return float(gaussian.expected_entropy(n, spread))
+    if condition == "bounded":
+        # beyond the last gap of n keys the population no longer describes a row
+        return max(0.0, math.log(n) - float(uniform_deficit(2 * 3**0.5 * spread)))
+    if spread > float(gaussian.freezing_spread(n)):
+        return math.nan
+    p = float(gaussian.planted_mass(spread, n, margin))
+    inside = float(gaussian.expected_entropy(n, spread))
+    return _binary(p) + (1 - p) * inside
+
+
+def _binary(p: float) -> float:
+    return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)
+
+
+def _real(config: Config, seed: int) -> list[Row]:
+    """The heads of the embedded model, each held by its own spread at the reference length."""
+    q, k = populations.real_rows(config.reference, texts=config.texts, seed=seed)
+    spread = tuple(((q @ k.mT) * q.shape[-1] ** -0.5).std(-1).mean((0, 2)).tolist())
+    rows = []
+    for n in config.real_lengths:
+        q, k = populations.real_rows(n, texts=config.texts, seed=seed)
+        for name, rule in rules(q.shape[-1], config.reference, 1.0).items():
+            scale = HoldEntropy(config.reference, spread) if name == "HoldEntropy" else rule
+            _, stats = attend(q, k, k[..., :1], mask=causal, scale=scale)
+            rows.append({"rule": name, "n": n, "entropy": _mean(stats.entropy)})
+    return rows
+
+
+def conclude(results: Results) -> list[str]:
+    """Which rule drifts least for each population, and how well theory did."""
+    lines = []
+    for population in results.values("condition"):
+        chosen = results.where(condition=population)
+        first, last = min(chosen.values("n")), max(chosen.values("n"))
+        drift = {
+            rule: chosen.mean("entropy", rule=rule, n=last)
+            - chosen.mean("entropy", rule=rule, n=first)
+            for rule in chosen.values("rule")
+        }
+        best = min(drift, key=lambda rule: abs(drift[rule]))
+        lines.append(
+            f"{population}: from n = {first} to {last} the entropy moves least under {best} "
+            f"({drift[best]:+.2f} nats); 1/sqrt d {drift['1/sqrt d']:+.2f}, "
+            f"log n/log m {drift['log n/log m/sqrt d']:+.2f}, "
+            f"HoldEntropy {drift['HoldEntropy']:+.2f}."
+        )
+    exact = [r for r in results.where(condition="gaussian") if r.get("theory") is not None]
+    worst = max(abs(r["entropy"] - r["theory"]) for r in exact)
+    lines.append(f"Gaussian rows: exact theory and measurement differ by at most {worst:.2f} nats.")
+    return lines
+
+
+def conditions(config: Config) -> Sequence[str]:
+    """Populations; real heads only where the embedded model is installed."""
+    return [p for p in config.populations if p != REAL or populations.has_embedded()]
+
+
+EXPERIMENT = Experiment(
+    name="scales",
+    question="Which scale keeps the entropy of a row as keys are added, and for which scores?",
+    full=Config(),
+    quick=Config(
+        lengths=(64, 256, 1024, 4096), real_lengths=(64, 128, 256), rows=16, texts=1
+    ),
+    conditions=conditions,
+    measure=measure,
+    tables=(
+        Table("Entropy, nats", "entropy", ("condition", "rule"), "n"),
+        Table("Weight on the planted key", "found", ("rule",), "n", {"condition": "planted"}, 3),
+    ),
+    figures=(
+        Figure(
+            "entropy",
+            "Entropy of a row under each scale rule",
+            "n",
+            "entropy",
+            "rule",
+            panels="condition",
+            labels=("keys", "entropy, nats"),
+            log="x",
+            theory="theory",
+        ),
+    ),
+    conclude=conclude,
+)  # fmt: skip
