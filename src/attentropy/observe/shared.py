@@ -106,12 +106,9 @@ def fill(owners: Collection[Owner], whole: Totals) -> None:
         for slot in owner.slots.values():
             slot.clear()
     for place, slot in slots(whole).items():
-        held = known[place.layer].slots if place.layer in known else {}
-        mine = held.setdefault((place.call, place.phase), slot)
-        for name in (*_SUMS, "top"):
-            getattr(mine, name).copy_(getattr(slot, name))
-        mine.head_dim, mine.is_causal = slot.head_dim, slot.is_causal
-        mine.length = max(mine.length, slot.length)
+        if place.layer in known:
+            key, device = (place.call, place.phase), slot.top.device
+            known[place.layer].slot_of(key, slot.heads, device=device).merge(slot)
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:
