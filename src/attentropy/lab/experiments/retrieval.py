@@ -38,13 +38,14 @@ class Config:
     """Sets of at most `longest` items in training, `lengths` in the test."""
 
     width: int = 64
-    steps: int = 3000
+    steps: int = 2500
     batch: int = 128
-    rate: float = 2e-3
+    rate: float = 1e-3
+    shortest: int = 2
     longest: int = 16
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096, 16384)
     sets: int = 512
-    items: int = 2**21  # at most so many items in the test of one length
+    items: int = 2**20  # at most so many items in the test of one length
     trained: tuple[str, ...] = (PLAIN, "log n", "mixed", "SSMax", "learned")
 
 
@@ -101,7 +102,7 @@ def _scale(name: str, config: Config) -> Scale:
 
 
 def train(config: Config, name: str, seed: int) -> Retriever:
-    """A model trained on sets of 1 .. longest items."""
+    """A model trained on sets of shortest .. longest items."""
     rng = torch.Generator().manual_seed(seed)
     model = Retriever(config.width, _scale(name, config))
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=0.01)
@@ -109,7 +110,7 @@ def train(config: Config, name: str, seed: int) -> Retriever:
         optimiser, config.rate * 3, total_steps=config.steps, pct_start=0.1
     )
     for _ in range(config.steps):
-        n = int(torch.randint(2, config.longest + 1, (), generator=rng))
+        n = int(torch.randint(config.shortest, config.longest + 1, (), generator=rng))
         priority, kind, target = sets(config.batch, n, rng)
         optimiser.zero_grad()
         F.cross_entropy(model(priority, kind), target).backward()
