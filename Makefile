@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check bench clean
+.PHONY: demo test lint check bench sanitize clean
 
 demo: $(PACKAGE)
 	$(BIN)/python examples/heads_of_a_small_model.py
@@ -23,6 +23,15 @@ check: $(TOOLS)
 
 bench: $(PACKAGE)
 	$(BIN)/python -m benchmarks
+
+# Reads and writes outside the tensors, and undefined behaviour, by the compiler's sanitizers.
+SANITIZED := ATTENTROPY_LIBRARIES=build/sanitized
+sanitize: $(TOOLS)
+	$(SANITIZED) $(BIN)/python -m attentropy.kernels.build -O1 -g -fno-omit-frame-pointer \
+	  -fsanitize=address,undefined -fno-sanitize=alignment -fno-sanitize-recover=undefined
+	$(SANITIZED) ATTENTROPY_EXAMPLES=20 ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \
+	  $(BIN)/python -m pytest -q tests/kernels/test_fused.py tests/kernels/test_fused_numbers.py
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["masks", "scales", "attention"]
+MODULES = ["masks", "scales", "attention", "lab.embedded.model"]
 
 
 @pytest.mark.parametrize("name", MODULES)

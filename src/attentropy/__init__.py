@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from attentropy.attention import attend as attend
     from attentropy.attention import explain as explain
     from attentropy.attention import key_mass as key_mass
+    from attentropy.kernels.doctor import doctor as doctor
     from attentropy.layouts import contiguous as contiguous
     from attentropy.layouts import zigzag as zigzag
+    from attentropy.observe.calibrate import calibrate as calibrate
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.monitor import Monitor as Monitor
     from attentropy.observe.plan import Plan as Plan
     from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
@@ -26,6 +29,7 @@ _HOMES = {
     "attentropy.ring": "ring_attend",
     "attentropy.layouts": "Layout contiguous zigzag",
     "attentropy.totals": "reduce_heads",
+    "attentropy.kernels.doctor": "doctor",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
     "attentropy.errors": "AttentropyError DistributedError UnsupportedError",
@@ -39,6 +43,8 @@ _HOMES = {
     "attentropy.observe.watch": "watch",
     "attentropy.observe.diagnose": "diagnose",
     "attentropy.observe.steer": "steer",
+    "attentropy.observe.calibrate": "calibrate",
+    "attentropy.observe.monitor": "Monitor",
     "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
 }

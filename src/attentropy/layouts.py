@@ -11,6 +11,7 @@ A length that does not divide evenly gives runs that differ by one; nothing is p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -84,6 +85,10 @@ class Layout:
         me = peers(group)
         return self.take(torch.arange(length, device=device), dim=0, ranks=me.size, rank=me.rank)
 
+    def over(self, group: Group = None) -> "Spread":
+        """Sequences in this layout over the ranks of a group."""
+        return Spread(self, group)
+
     def check_sizes(self, name: str, sizes: Sequence[int]) -> None:
         """Raise unless ranks hold what this layout gives them of the sum of the sizes."""
         wanted = self.sizes(sum(sizes), ranks=len(sizes))
@@ -91,6 +96,38 @@ class Layout:
             if got != want:
                 rule = f"{want}, its share of {sum(sizes)} in the {self.name} layout"
                 raise ArgumentError(f"the length of {name} on rank {rank}", rule, got)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Sequences that the ranks of a group share in a layout."""
+
+    layout: Layout
+    group: Group = None
+
+    def shares(self, *lengths: int, device: torch.device | str = "cpu") -> list["Placed"]:
+        """For each number of positions that this rank holds, which they are; one collective."""
+        me = peers(self.group)
+        every = torch.stack(me.gather(torch.tensor(lengths, device=device))).T.tolist()
+        for sizes in every:
+            self.layout.check_sizes("the sequence", sizes)
+        wholes = (sum(sizes) for sizes in every)
+        return [Placed(n, self.layout.runs(n, ranks=me.size, rank=me.rank)) for n in wholes]
+
+
+class Placed(NamedTuple):
+    """Runs of positions within a whole of some length."""
+
+    whole: int
+    runs: tuple[range, ...]
+
+
+def spread(value: object) -> Spread:
+    """A Spread as it is; a group or a mesh is one in the contiguous layout."""
+    if isinstance(value, Spread):
+        return value
+    peers(value)
+    return Spread(contiguous, value)
 
 
 def padded(x: Tensor, dim: int, length: int) -> Tensor:

@@ -1,5 +1,6 @@
 """The fused kernel against the float64 reference: every feature, every build, all gradients."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -21,8 +22,10 @@ from tests.kernels.fused_cases import (
 )
 
 pytestmark = pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
-many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-some = settings(many, max_examples=40)
+# `make sanitize`, where everything is slow, asks for fewer
+EXAMPLES = int(os.environ.get("ATTENTROPY_EXAMPLES", "100"))
+many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(many, max_examples=EXAMPLES // 3)
 
 
 STATISTICS = ("entropy", "lse", "collision")  # in float32 whatever the inputs
@@ -63,7 +66,7 @@ class TestAgainstReference:
         with serving(isa):
             judge(call, slack=3)
 
-    @settings(some, max_examples=15)
+    @settings(some, max_examples=EXAMPLES // 8)
     @given(call=calls(dtype=torch.float16))
     def test_float16(self, isa, call):
         with serving(isa):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attentropy import attend, causal
+from attentropy import steer, watch
 from attentropy.errors import ArgumentError
 from attentropy.lab.embedded import (
     EmbeddedModel,
@@ -94,7 +94,7 @@ def test_perplexity_is_the_recorded_one_and_far_below_unigram(model):
     measured = probe.text_loss(model, sample_bytes(), 128)
     assert measured == pytest.approx(recorded["sample_128"], abs=0.005)
     own_unigram, own_bigram = probe.count_losses(sample_bytes(), sample_bytes())
-    assert math.exp(measured) < 0.3 * math.exp(own_unigram)
+    assert math.exp(measured) < 0.2 * math.exp(own_unigram)
     assert math.exp(measured) < 0.5 * math.exp(own_bigram)
 
 
@@ -112,17 +112,17 @@ def test_save_and_load_round_trip(tmp_path):
 def test_head_profile_against_dense_float64():
     torch.manual_seed(1)
     model = EmbeddedModel(SMALL).eval()
-    rows = torch.randint(256, (2, 96))
+    rows = torch.randint(256, (2, 131))
     queries = []
     with probe.intercepted(model, lambda layer, q, k: queries.append((q, k)) or q):
         model(rows)
     found = probe.head_profile(model, rows)
     for layer, (q, k) in enumerate(queries):
         s = q.double() @ k.double().transpose(2, 3) / SMALL.head_dim**0.5
-        hidden = torch.ones(96, 96, dtype=torch.bool).triu(1)
+        hidden = torch.ones(131, 131, dtype=torch.bool).triu(1)
         p = s.masked_fill(hidden, -torch.inf).softmax(-1)[:, :, -64:]
-        places = torch.arange(32, 96)
-        for distance, got in ((1, found.previous), (47, found.induction)):
+        places = torch.arange(67, 131)
+        for distance, got in ((1, found.previous), (64, found.induction)):
             share = p[:, :, torch.arange(64), places - distance].mean((0, 2))
             torch.testing.assert_close(got[layer].double(), share, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(
@@ -132,6 +132,11 @@ def test_head_profile_against_dense_float64():
         torch.testing.assert_close(
             found.spread[layer].double(), spread.mean((0, 2)).sqrt(), rtol=1e-5, atol=1e-6
         )
+
+
+def test_head_profile_refuses_short_rows(model):
+    with pytest.raises(ArgumentError, match="rows must be at least 128 bytes long, got 100"):
+        probe.head_profile(model, torch.zeros(1, 100, dtype=torch.long))
 
 
 def test_rules_are_the_scales_of_the_library_over_the_trained_one(model):
@@ -154,7 +159,7 @@ def test_interception_is_undone_after_an_error(model):
 
 
 def test_count_losses_of_a_text_with_two_letters():
-    unigram, bigram = probe.count_losses(b"ab" * 5000, b"ab" * 50)
+    unigram, bigram = probe.count_losses(b"ab" * 50000, b"ab" * 50)
     assert unigram == pytest.approx(math.log(2), abs=0.01)
     assert bigram == pytest.approx(0.0, abs=0.01)
 
@@ -171,19 +176,21 @@ def test_windows_of_every_length_end_at_the_same_bytes():
 
 def test_has_induction_previous_byte_and_sink_heads(heads):
     assert heads.induction.max() > 0.3, "looks at what followed the same bytes before"
-    assert heads.previous.max() > 0.5, "looks at the previous byte"
+    assert heads.previous.max() > 0.45, "looks at the previous byte"
     assert heads.first.max() > 0.3, "rests on the first key"
 
 
 def test_copies_what_it_read_before(model):
     plain, repeated = (f(model, sample_bytes(), 128) for f in (probe.text_loss, probe.copy_loss))
-    assert repeated < 0.6 * plain
+    assert repeated < 0.4 * plain
 
 
 @pytest.mark.parametrize("loss", [probe.text_loss, probe.copy_loss])
 def test_length_blurs_and_a_scale_rule_mends(model, loss):
-    trained, long = (loss(model, sample_bytes(), n) for n in (128, 1024))
-    mended = loss(model, sample_bytes(), 1024, probe.steered_by(model, LogLengthFrom(128)))
+    trained, long = (loss(model, sample_bytes(), n, count=16) for n in (128, 1024))
+    mended = loss(
+        model, sample_bytes(), 1024, count=16, rule=probe.steered_by(model, LogLengthFrom(128))
+    )
     assert long > trained + 0.1
     assert long - mended > 0.5 * (long - trained)
 
@@ -199,27 +206,34 @@ def test_entropy_grows_with_length_and_the_rule_holds_it(model):
         entropy(1024, probe.steered_by(model, LogLengthFrom(128))),
     )
     assert long > short + 0.5
-    assert long - held > 0.5 * (long - short)
+    assert long - held > 0.4 * (long - short)
 
 
-def test_the_library_sees_and_does_the_same(model):
-    """`attend` in place of the built-in attention: same losses, mended too, same entropies."""
-    rows = probe.windows(sample_bytes(), 256, count=4)
-    entropies = []
-
-    def attention(q, k, v, *, is_causal):
-        out, stats = attend(q, k, v, mask=causal, scale=LogLengthFrom(128))
-        entropies.append(stats.entropy[:, :, -64:].mean((0, 2)))
-        return out
-
-    plain, F.scaled_dot_product_attention = F.scaled_dot_product_attention, attention
+def test_steering_does_what_the_rule_says_and_can_be_undone(model):
+    rows = probe.windows(sample_bytes(), 512, count=4)
+    plain = probe.byte_losses(model, rows)
+    ruled = probe.byte_losses(model, rows, probe.steered_by(model, LogLengthFrom(128)))
+    handle = steer(model, scale=LogLengthFrom(128))
     try:
         with torch.no_grad():
             logits = model(rows[:, :-1])
     finally:
-        F.scaled_dot_product_attention = plain
-    rule = probe.steered_by(model, LogLengthFrom(128))
+        handle.undo()
     losses = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
-    torch.testing.assert_close(losses, probe.byte_losses(model, rows, rule), rtol=1e-3, atol=1e-3)
-    profile = probe.head_profile(model, rows[:, :-1], rule)
-    torch.testing.assert_close(torch.stack(entropies), profile.entropy, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses, ruled, rtol=1e-3, atol=1e-3)
+    assert (losses - plain).abs().max() > 0.1
+    assert torch.equal(probe.byte_losses(model, rows), plain)
+
+
+def test_watching_finds_the_same_kinds_of_heads(model):
+    with watch(model) as watched, torch.no_grad():
+        model(probe.windows(sample_bytes(), 128, count=8)[:, :-1])
+    found = watched.heads()
+    names = [(row.layer, row.head) for row in found]
+    shape = model.shape
+    expected = [
+        (f"layers.{i}.attention", h) for i in range(shape.layers) for h in range(shape.heads)
+    ]
+    assert names == expected
+    assert max(row.sink_mass for row in found) > 0.3
+    assert max(row.previous_share for row in found) > 0.4

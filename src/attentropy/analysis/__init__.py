@@ -20,11 +20,11 @@ from attentropy.analysis.positional import positional_share as positional_share
 from attentropy.analysis.robustness import Noise as Noise
 from attentropy.analysis.robustness import Robustness as Robustness
 from attentropy.analysis.robustness import certified_error as certified_error
+from attentropy.analysis.robustness import compare_errors as compare_errors
 from attentropy.analysis.robustness import diameter as diameter
 from attentropy.analysis.robustness import measured_error as measured_error
 from attentropy.analysis.robustness import predicted_error as predicted_error
 from attentropy.analysis.robustness import predicted_error_dense as predicted_error_dense
-from attentropy.analysis.robustness import robustness as robustness
 from attentropy.analysis.robustness import worst_error as worst_error
 from attentropy.analysis.spectrum import CausalRank as CausalRank
 from attentropy.analysis.spectrum import ProjectionSpectrum as ProjectionSpectrum

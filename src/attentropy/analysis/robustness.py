@@ -22,7 +22,7 @@ from attentropy.errors import ArgumentError
 
 KINDS = ("gaussian", "uniform", "laplace")
 NORMS = ("inf", "2")
-STEPS = 12
+STEPS, STARTS = 12, 4
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ def _starts(part: Rows) -> list[Tensor]:
         left = p.square() * (v[:, None, :, a] - out[..., a, None])
         second[..., a, :] = left @ v - left.sum(-1, keepdim=True) * out
     vectors = torch.linalg.eigh(second)[1]
-    lead = [sign * vectors[..., -i] for i in range(1, min(width, 2) + 1) for sign in (1, -1)]
+    lead = [sign * vectors[..., -i] for i in range(1, min(width, STARTS) + 1) for sign in (1, -1)]
     distance = torch.cdist(out, v)
-    best = (p * distance).topk(min(2, p.shape[-1]), -1).indices
+    best = (p * distance).topk(min(STARTS, p.shape[-1]), -1).indices
     for j in best.unbind(-1):
         toward = v.gather(1, j[..., None].expand(*j.shape, width)) - out
         lead += [toward, -toward]
@@ -245,7 +245,7 @@ class Robustness(NamedTuple):
     certified: Tensor
 
 
-def robustness(
+def compare_errors(
     q: Tensor, k: Tensor, v: Tensor, radius: float, *, samples: int = 8, **options: Any
 ) -> Robustness:
     """Random, predicted, worst and certified error, all for changes of at most `radius`."""

@@ -25,7 +25,7 @@ def entropy_range(n: int, bound: float = 1.0, tau: float = 1.0) -> EntropyRange:
     H = log(m e^R + n - m) - R m e^R / (m e^R + n - m). The most, log n, has equal scores.
 
     >>> entropy_range(1024, tau=0.07)
-    EntropyRange(least=1.2...e-08, most=6.931471805599453)
+    EntropyRange(least=1.18...e-08, most=6.931471805599453)
     """
     _check(n, bound)
     if not 0 < tau < math.inf:
@@ -59,7 +59,7 @@ def tau_for_entropy(n: int, entropy: float, bound: float = 1.0) -> float:
     Any tau below it makes the whole range [entropy, log n] reachable.
 
     >>> round(tau_for_entropy(1024, 0.5), 4)
-    0.2010
+    0.2005
     """
     _check(n, bound)
     if not 0 < entropy <= math.log(n):

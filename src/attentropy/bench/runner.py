@@ -6,9 +6,9 @@ attention allows itself.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from torch import Tensor
 from attentropy.attention import attend
 from attentropy.bench.contenders import Case, Run, available
 from attentropy.bench.memory import peak_extra
+from attentropy.bench.peak import fma_peak, operations
+from attentropy.bench.table import BARS
 from attentropy.errors import AttentropyError
-from attentropy.masks import causal as causal_mask
 
 
 @dataclass(frozen=True)
@@ -27,45 +28,93 @@ class Result:
     case: str
     contender: str
     seconds: float
-    ratio: float
+    ratio: float  # of the medians of wall time
+    cpu_ratio: float  # of the medians of CPU time, steadier on a shared machine
     extra_mib: float | None
+    bar: float | None = None
+    peak_share: float | None = None  # by CPU time
 
 
-def measure(case: Case, *, repeat: int, memory: bool) -> Iterator[Result]:
-    """Time every available contender on a case, after checking that each is right."""
-    runs = available(case)
+def measure(
+    case: Case, *, repeat: int, memory: bool, seconds: float = 60.0, only: Sequence[str] = ()
+) -> Iterator[Result]:
+    """Time the available contenders on a case, after checking that each is right."""
+    runs = {n: run for n, run in available(case).items() if not only or n in ("sdpa", *only)}
     tensors = case.tensors()
     for name, run in runs.items():
         check(name, run, case)
-    seconds = interleaved({n: _once(run, tensors, case) for n, run in runs.items()}, repeat)
-    base = statistics.median(seconds["sdpa"])
-    for name, run in runs.items():
-        took = statistics.median(seconds[name])
-        extra = peak_extra(_once(run, tensors, case)) if memory else None
-        yield Result(label(case), name, took, took / base, extra)
+    calls = {n: _once(run, tensors, case) for n, run in runs.items()}
+    taken = interleaved(calls, repeat, seconds=seconds)
+    base = taken["sdpa"].median()
+    for name, call in calls.items():
+        took = taken[name].median()
+        extra = peak_extra(call) if memory else None
+        ratios = took.wall / base.wall, took.cpu / base.cpu
+        result = Result(label(case), name, took.wall, *ratios, extra)
+        yield _judged(result, case, took.cpu) if name == "fused" else result
+
+
+def _judged(result: Result, case: Case, cpu: float) -> Result:
+    """With the bar of the case, and the share of the peak if that can be told."""
+    peak = fma_peak() if case.dtype == torch.float32 else None
+    share = None if peak is None else operations(case) / cpu / peak
+    return replace(result, bar=BARS.get(case), peak_share=share)
+
+
+class Times(NamedTuple):
+    """Seconds on the clock and of the CPU, all threads together."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass
+class Taken:
+    """The times of one contender."""
+
+    times: list[Times]
+
+    def median(self) -> Times:
+        """Of wall and of CPU time, each by itself."""
+        wall, cpu = zip(*self.times, strict=True)
+        return Times(statistics.median(wall), max(statistics.median(cpu), 1e-9))
 
 
 def label(case: Case) -> str:
     """A case in words."""
     size = ",".join(str(n) for n in case[:4])
     kind = str(case.dtype).removeprefix("torch.")
-    shape = "causal" if case.causal else "full"
+    shape = f"window {case.window}" if case.window else "causal" if case.causal else "full"
+    if case.queries:
+        shape = f"{case.queries} query"
     return f"({size}) {kind} {'fwd+bwd' if case.backward else 'fwd'} {shape}"
 
 
-def interleaved(calls: dict[str, Callable[[], None]], repeat: int) -> dict[str, list[float]]:
-    """Seconds of every call, taken in turns whose order alternates."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    order = list(calls)
-    for _ in range(repeat):
+def interleaved(
+    calls: dict[str, Callable[[], None]], repeat: int, *, seconds: float = 60.0
+) -> dict[str, Taken]:
+    """Times of every call, taken in turns whose order alternates.
+
+    `repeat` rounds, or as many as start within about `seconds`, but three at least. Calls of
+    microseconds are repeated within a round.
+    """
+    taken = {name: Taken([]) for name in calls}
+    inner = {name: max(1, int(2e-3 / _timed(call, 1).wall)) for name, call in calls.items()}
+    order, start = list(calls), time.perf_counter()
+    for done in range(repeat):
+        if done >= min(3, repeat) and time.perf_counter() - start > seconds:
+            break
         for name in order:
-            start = time.perf_counter()
-            calls[name]()
-            taken[name].append(time.perf_counter() - start)
+            taken[name].times.append(_timed(calls[name], inner[name]))
         order.reverse()
     return taken
+
+
+def _timed(call: Callable[[], None], count: int) -> Times:
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        call()
+    return Times((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
 
 
 def _once(run: Run, tensors: tuple[Tensor, Tensor, Tensor], case: Case) -> Callable[[], None]:
@@ -84,9 +133,9 @@ def _once(run: Run, tensors: tuple[Tensor, Tensor, Tensor], case: Case) -> Calla
 def check(name: str, run: Run, case: Case) -> None:
     """Raise unless a contender gives the reference's output and entropy on a small case."""
     small = case._replace(batch=1, heads=1, length=min(case.length, 160), backward=False)
+    small = small._replace(window=min(case.window, 40))
     tensors = small.tensors()
-    mask = causal_mask if case.causal else None
-    want = attend(*(x.double() for x in tensors), mask=mask, kernel="reference")
+    want = attend(*(x.double() for x in tensors), mask=small.mask, kernel="reference")
     out, entropy = run(*tensors, small)
     allowed = 4 * torch.finfo(case.dtype).eps
     if not torch.allclose(out.double(), want.out, atol=allowed, rtol=4 * allowed):

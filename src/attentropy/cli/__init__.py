@@ -10,9 +10,14 @@ import click
 from attentropy._version import __version__
 
 COMMANDS: dict[str, str] = {
+    "watch": "Follow a training run in the terminal.",
+    "runs": "List recorded training runs.",
+    "export": "Write every number of a run as CSV or Parquet.",
     "theory": "Look closed forms up, and evaluate them.",
     "claims": "Check the statements of the source documents by running them.",
     "curves": "Write the figures of the theory, with their numbers.",
+    "doctor": "Say which kernel serves on this machine, and why.",
+    "bench": "Time attention with statistics against torch's attention without.",
     "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
 

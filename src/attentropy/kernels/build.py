@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "cpp" / "fused.cpp"
-LIBRARIES = HERE / "_lib"
+LIBRARIES = Path(os.environ.get("ATTENTROPY_LIBRARIES", HERE / "_lib"))  # `make sanitize` has its own
 
 _AVX512 = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 ISAS = {  # fastest first
@@ -40,13 +40,13 @@ def path_of(isa: str) -> Path:
 
 
 def build(extra: list[str] | None = None) -> tuple[list[Path], str]:
-    """Build what can be built; returns the libraries, and why there are none or fewer."""
+    """Build what can be built, with `extra` flags; returns the libraries, and what went wrong."""
     if not (sys.platform == "linux" and platform.machine() == "x86_64"):
         return [], f"no fused kernel for {sys.platform} on {platform.machine()}"
     command = compiler()
     if command is None:
         return [], "no C++ compiler: set CXX, or install g++ or clang++"
-    LIBRARIES.mkdir(exist_ok=True)
+    LIBRARIES.mkdir(parents=True, exist_ok=True)
     results = [(path_of(isa), _compile(command, isa, extra or [])) for isa in ISAS]
     return [path for path, error in results if not error], "\n".join(e for _, e in results if e)
 

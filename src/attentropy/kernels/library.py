@@ -40,6 +40,10 @@ class Library:
         block = array("q", arguments)
         getattr(self.handle, f"attentropy_{name}")(block.buffer_info()[0])
 
+    def peak(self) -> float:
+        """Float32 operations per second of one thread, multiplying and adding in registers."""
+        return float(self.handle.attentropy_peak())
+
     def poison(self, on: bool) -> None:
         """Fill scratch memory with NaN before every use, for tests."""
         self.handle.attentropy_poison(int(on))
@@ -90,6 +94,7 @@ def _load(isa: str) -> Library | str:
     handle.attentropy_fields.restype = ctypes.c_int64
     if handle.attentropy_fields() != FIELDS:
         return f"{path.name} is of another version (python -m attentropy.kernels.build renews it)"
+    handle.attentropy_peak.restype = ctypes.c_double
     for name in ("forward", "backward"):
         function = getattr(handle, f"attentropy_{name}")
         function.argtypes, function.restype = [ctypes.c_void_p], None
@@ -126,6 +131,6 @@ def pool() -> _Pool:
     return _Pool()
 
 
-_found = find(os.environ.get("ATTENTROPY_ISA"))
+_found = find(os.environ.get("ATTENTROPY_ISA") or None)
 serving = None if isinstance(_found, str) else _found  # the library that serves, if any
 missing = _found if isinstance(_found, str) else None  # why none does

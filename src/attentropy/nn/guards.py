@@ -97,7 +97,7 @@ def _weights_of(part: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
     if not isinstance(part, MultiheadAttention):
         return []
     if part.in_proj_weight is not None:
-        return [("in_proj_weight", part._rows())]
+        return [("in_proj_weight", part.projection_rows())]
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
     return [(name, (len(getattr(part, name)),)) for name in names]
 

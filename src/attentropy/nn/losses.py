@@ -40,7 +40,6 @@ class EntropyLoss(nn.Module):
     def __init__(
         self,
         coefficient: float,
-        *,
         target: float | None = None,
         band: tuple[float | None, float | None] | None = None,
     ) -> None:

@@ -7,6 +7,8 @@
 (torch.Size([2, 10, 64]), torch.Size([2, 4, 10]))
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 
 from attentropy.attention import attend
 from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.groups import Group
+from attentropy.layouts import Placed, Spread, spread
 from attentropy.masks import Extent, causal
 from attentropy.nn._checks import count, divides
 from attentropy.nn._masking import MaskLike, combined, from_attn_mask, from_padding
@@ -24,9 +28,11 @@ from attentropy.nn.cache import KVCache
 from attentropy.nn.init import Initialise, xavier
 from attentropy.nn.norms import QKNorm
 from attentropy.nn.positions import Positions
+from attentropy.ring import ring_attend
 from attentropy.scales import ScaleRule
 from attentropy.scores import Dot, Score
-from attentropy.types import Attended
+from attentropy.totals import reduce_heads
+from attentropy.types import Attended, HeadStats, Stats
 from attentropy.weights import Weights
 
 
@@ -52,6 +58,8 @@ class MultiheadAttention(nn.Module):
         positions: RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi.
         bias: whether the projections have one.
         dropout: share of weights dropped in training.
+        context_parallel: a DeviceMesh of one dimension or a group whose ranks share each sequence
+            in contiguous parts, or `at.zigzag.over(mesh)`; see attentropy.ring_attend.
         init: what gives the first weights, such as `score_variance(1.0)`.
         batch_first: only True.
         device, dtype: of the parameters.
@@ -84,6 +92,7 @@ class MultiheadAttention(nn.Module):
         positions: Positions | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        context_parallel: Group | Spread = None,
         init: Initialise = xavier,
         batch_first: bool = True,
         device: torch.device | str | None = None,
@@ -106,6 +115,7 @@ class MultiheadAttention(nn.Module):
         self.mask = mask
         self.positions = _positions(positions)
         self.dropout = _rate(dropout)
+        self.spread = None if context_parallel is None else spread(context_parallel)
         init(self)
 
     def _set_widths(
@@ -127,7 +137,7 @@ class MultiheadAttention(nn.Module):
         self.value_dim = self.head_dim if value_dim is None else count("value_dim", value_dim)
 
     def _set_parameters(self, bias: bool, where: dict[str, Any]) -> None:
-        rows, widths = self._rows(), (self.embed_dim, self.kdim, self.vdim)
+        rows, widths = self.projection_rows(), (self.embed_dim, self.kdim, self.vdim)
         packed = self._packed()
         names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
         for name, out, width in zip(names, rows, widths, strict=True):
@@ -144,7 +154,7 @@ class MultiheadAttention(nn.Module):
     def _packed(self) -> bool:
         return self.kdim == self.vdim == self.embed_dim
 
-    def _rows(self) -> tuple[int, int, int]:
+    def projection_rows(self) -> tuple[int, int, int]:
         """Rows of the projections of queries, keys and values."""
         keys = self.num_kv_heads * self.head_dim
         return self.num_heads * self.head_dim, keys, self.num_kv_heads * self.value_dim
@@ -190,13 +200,18 @@ class MultiheadAttention(nn.Module):
         there is no attn_mask, which it only describes otherwise.
 
         With a cache, key and value are appended to it first; a frozen one is attended to as it is.
+
+        Under context parallelism inputs are this rank's part of each sequence, and masks are those
+        of the whole; there is no cache.
         """
         if need_weights:
             rule = "False: weights are never formed, their statistics are returned"
             raise ArgumentError("need_weights", rule, need_weights)
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
             self.scale.advance()
-        q, k, v = self._projected(query, key, value, cache)
+        key = query if key is None and (cache is None or not cache.frozen) else key
+        placed = self._placed(query, key, cache)
+        q, k, v = self._projected(query, key, value, cache, placed)
         masks = (
             self.mask,
             mask,
@@ -204,15 +219,40 @@ class MultiheadAttention(nn.Module):
             from_padding(key_padding_mask),
             causal if is_causal and attn_mask is None else None,
         )
-        return self._finished(self._attended(q, k, v, masks))
+        return self._finished(self._attended(q, k, v, masks, placed))
+
+    def _placed(
+        self, query: Tensor, key: Tensor | None, cache: KVCache | None
+    ) -> tuple[Placed, Placed]:
+        """Where queries and keys stand among all keys."""
+        _check_input("query", query, self.embed_dim)
+        new = 0 if key is None else key.shape[1]
+        if self.spread is None:
+            before = 0 if cache is None else cache.length
+            whole, first = before + new, before + new - query.shape[1]
+            rows = (range(first, whole),)
+            return Placed(query.shape[1], rows), Placed(whole, (range(before, whole),))
+        if cache is not None:
+            raise UnsupportedError("context_parallel takes no cache: every rank holds new tokens")
+        q, k = self.spread.shares(query.shape[1], new, device=query.device)
+        shift = k.whole - q.whole
+        return Placed(q.whole, tuple(range(r.start + shift, r.stop + shift) for r in q.runs)), k
 
     def _attended(
-        self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[MaskLike | None, ...]
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        masks: tuple[MaskLike | None, ...],
+        placed: tuple[Placed, Placed],
     ) -> Attended:
         bias = None if self.positions is None else self.positions.bias()
-        extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
-        seen = combined(masks, bias, extent)
-        return attend(
+        queries, keys = (place.whole for place in placed)
+        seen = combined(masks, bias, Extent(q.shape[0], q.shape[1], queries, keys, q.device))
+        compute: Callable[..., Attended] = attend
+        if self.spread is not None:
+            compute = partial(ring_attend, group=self.spread.group, layout=self.spread.layout)
+        return compute(
             q,
             k,
             v,
@@ -227,13 +267,17 @@ class MultiheadAttention(nn.Module):
     def _finished(self, attended: Attended) -> Attended:
         out, stats = attended
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
-            self.scale.observe(stats)
+            self.scale.observe(self._of_all_ranks(stats))
         return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+
+    def _of_all_ranks(self, stats: Stats) -> Stats | HeadStats:
+        return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """A frozen cache of these keys and values: project a memory once, attend to it often."""
         cache = KVCache()
-        cache.extend(*self._keys_values(key, key if value is None else value, first=0))
+        runs = (range(key.shape[1]),)
+        cache.extend(*self._keys_values(key, key if value is None else value, runs))
         return cache.freeze()
 
     def logit_scale(self, n: int) -> Tensor:
@@ -249,51 +293,56 @@ class MultiheadAttention(nn.Module):
         return given.expand(1, self.num_heads, 1).flatten()
 
     def _projected(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        cache: KVCache | None,
+        placed: tuple[Placed, Placed],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all, keys and values of all heads."""
-        _check_input("query", query, self.embed_dim)
+        rows, columns = (place.runs for place in placed)
         if cache is not None and cache.frozen:
             if key is not None or value is not None:
                 raise ArgumentError("key", "None with a frozen cache", list(query.shape))
             assert cache.k is not None
             assert cache.v is not None
-            return self._queries(query, first=cache.length - query.shape[1]), cache.k, cache.v
-        key = query if key is None else key
+            return self._queries(query, rows), cache.k, cache.v
+        assert key is not None
         value = key if value is None else value
-        before = 0 if cache is None else cache.length
-        first = before + key.shape[1] - query.shape[1]
         if self.positions is None and self._packed() and key is query and value is query:
             q, k, v = self._at_once(query)
         else:
-            q = self._queries(query, first=first)
-            k, v = self._keys_values(key, value, first=before)
+            q = self._queries(query, rows)
+            k, v = self._keys_values(key, value, columns)
         return (q, k, v) if cache is None else (q, *cache.extend(k, v))
 
     def _at_once(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """All three projections of one input in one product."""
         whole = F.linear(x, self.in_proj_weight, self.in_proj_bias)
-        q, k, v = whole.split(self._rows(), -1)
+        q, k, v = whole.split(self.projection_rows(), -1)
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
         q, k, v = (_split(x, h) for x, h in zip((q, k, v), heads, strict=True))
         return (q, k, v) if self.qk_norm is None else (*self.qk_norm(q, k), v)
 
-    def _queries(self, query: Tensor, *, first: int) -> Tensor:
+    def _queries(self, query: Tensor, runs: tuple[range, ...]) -> Tensor:
         if self.positions is not None:
-            query = self.positions.embed(query, first=first)
+            query = _at(runs, self.positions.embed, query)
         q = _split(F.linear(query, self.q_weight, self.q_bias), self.num_heads)
         q = q if self.qk_norm is None else self.qk_norm.queries(q)
-        return q if self.positions is None else self.positions.rotate(q, first=first)
+        return q if self.positions is None else _at(runs, self.positions.rotate, q)
 
-    def _keys_values(self, key: Tensor, value: Tensor, *, first: int) -> tuple[Tensor, Tensor]:
+    def _keys_values(
+        self, key: Tensor, value: Tensor, runs: tuple[range, ...]
+    ) -> tuple[Tensor, Tensor]:
         _check_input("key", key, self.kdim)
         _check_input("value", value, self.vdim)
         if self.positions is not None:
-            key = self.positions.embed(key, first=first)
+            key = _at(runs, self.positions.embed, key)
         k = _split(F.linear(key, self.k_weight, self.k_bias), self.num_kv_heads)
         v = _split(F.linear(value, self.v_weight, self.v_bias), self.num_kv_heads)
         k = k if self.qk_norm is None else self.qk_norm.keys(k)
-        return k if self.positions is None else self.positions.rotate(k, first=first), v
+        return k if self.positions is None else _at(runs, self.positions.rotate, k), v
 
     @property
     def q_weight(self) -> Tensor:
@@ -337,11 +386,15 @@ class MultiheadAttention(nn.Module):
 
     def _weight(self, which: int) -> Tensor:
         if self._packed():
-            return self.in_proj_weight.split(self._rows())[which]
+            return self.in_proj_weight.split(self.projection_rows())[which]
         return (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[which]
 
     def _bias(self, which: int) -> Tensor | None:
-        return None if self.in_proj_bias is None else self.in_proj_bias.split(self._rows())[which]
+        return (
+            None
+            if self.in_proj_bias is None
+            else self.in_proj_bias.split(self.projection_rows())[which]
+        )
 
     def extra_repr(self) -> str:
         """Widths, heads and the parts that are no modules."""
@@ -362,6 +415,14 @@ def _plain(part: object) -> bool:
 def _split(x_BNE: Tensor, heads: int) -> Tensor:
     """[B,N,H*D] as [B,H,N,D]."""
     return x_BNE.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _at(runs: tuple[range, ...], hook: Callable[..., Tensor], x: Tensor) -> Tensor:
+    """A hook of positions on rows that stand in runs."""
+    if len(runs) < 2:
+        return hook(x, first=runs[0].start if runs else 0)
+    parts = zip(x.split([len(run) for run in runs], -2), runs, strict=True)
+    return torch.cat([hook(part, first=run.start) for part, run in parts], -2)
 
 
 def _check_input(name: str, x: Tensor, width: int) -> None:

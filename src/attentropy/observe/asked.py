@@ -1,12 +1,16 @@
 """One attention call of a model, in the terms of attend()."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from attentropy.attention import attend
+from attentropy.layouts import Spread
 from attentropy.observe.sight import Sight
+from attentropy.ring import ring_attend
 from attentropy.types import Attended
 from attentropy.weights import Weights
 
@@ -16,6 +20,7 @@ class Asked:
     """q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv] and all that makes logits of them.
 
     `scale` is a number or a tensor that broadcasts to [B,H,Q]; other fields are as in attend().
+    With a `spread`, q, k and v are this rank's part of a sequence, and `sight` is over all keys.
     """
 
     q: Tensor
@@ -28,6 +33,7 @@ class Asked:
     sink: Tensor | None = None
     dropout: float = 0.0
     weights: Weights | None = None
+    spread: Spread | None = None
 
     @property
     def cross(self) -> bool:
@@ -50,7 +56,10 @@ class Asked:
         scale = self.scale
         if isinstance(scale, Tensor):
             scale = _wide(scale) if self.q.dtype != torch.float64 else scale.double()
-        return attend(
+        compute: Callable[..., Attended] = attend
+        if self.spread is not None:
+            compute = partial(ring_attend, group=self.spread.group, layout=self.spread.layout)
+        return compute(
             self.q,
             self.k,
             self.v,

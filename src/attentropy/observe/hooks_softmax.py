@@ -18,6 +18,7 @@ from attentropy.observe.asked import Asked
 from attentropy.observe.recorder import heads_of, softmax_stats
 from attentropy.observe.sight import read_table
 from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import Working
 from attentropy.types import Attended
 
 
@@ -53,7 +54,6 @@ class Tapped(Asked):
 class _Tap:
     users = 0
     originals: tuple[Callable[..., Tensor], ...] = ()
-    busy = False
 
 
 def install() -> None:
@@ -75,15 +75,15 @@ def uninstall() -> None:
 
 def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if _Tap.busy or "out" in kwargs or not isinstance(input, Tensor):
+        if Working.on or not isinstance(input, Tensor):
             return original(input, *args, **kwargs)
-        _Tap.busy = True
+        Working.on = True
         try:
             weights = original(input, *args, **kwargs)
             if _is_last(input, args[0] if args else kwargs.get("dim")):
                 _observe(input, weights)
         finally:
-            _Tap.busy = False
+            Working.on = False
         return weights
 
     return softmax

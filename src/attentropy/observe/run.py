@@ -5,9 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attentropy.errors import UnsupportedError
 from attentropy.observe.asked import Asked
 from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import Working
 
 CHANGES = "_attentropy_changes"
 
@@ -26,6 +28,14 @@ def is_touched(module: nn.Module | None) -> bool:
 
 def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tensor:
     """The output [B,H,Q,Dv] of a call; `plain` computes it as the model would by itself."""
+    before, Working.on = Working.on, True
+    try:
+        return _run(module, asked, plain)
+    finally:
+        Working.on = before
+
+
+def _run(module: nn.Module, asked: Asked, plain: Callable[[], Tensor]) -> Tensor:
     changes = changes_of(module)
     for change in changes:
         asked = change(module, asked)
@@ -36,6 +46,11 @@ def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tens
             with torch.no_grad():
                 owner.recorder.record(owner, asked, *asked.attend())
         return plain()
+    if wanted and asked.spread is not None:
+        raise UnsupportedError(
+            "watch() does not record a model under context_parallel, where a rank has only some "
+            "keys; ring_attend() and attentropy.nn return exact statistics"
+        )
     attended = asked.attend()
     if wanted and owner is not None:
         owner.recorder.record(owner, asked, *attended)

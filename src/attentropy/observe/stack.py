@@ -16,6 +16,12 @@ _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 _running: list[nn.Module] = []
 
 
+class Working:
+    """`on` while attentropy itself computes: a softmax of its own is none of the model."""
+
+    on = False
+
+
 def current() -> nn.Module | None:
     """The innermost module with hooks that is running."""
     return _running[-1] if _running else None

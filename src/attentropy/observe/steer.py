@@ -16,11 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.groups import Group
+from attentropy.layouts import Spread, spread
 from attentropy.masks import Mask
 from attentropy.observe import hooks_sdpa, hooks_transformers, stack
 from attentropy.observe.changes import Change
 from attentropy.observe.plan import Plan
 from attentropy.observe.run import CHANGES
+from attentropy.observe.spreading import Spreading, give_positions
 from attentropy.scales import ScaleRule
 from attentropy.weights import Weights
 
@@ -38,6 +41,7 @@ def steer(
     weights: Weights | None = None,
     mask: Mask | None = None,
     layers: Callable[[str], bool] | Collection[str] | None = None,
+    context_parallel: Group | Spread = None,
 ) -> "Steered":
     """Change every attention call of `model`, or of some layers, and return the handle.
 
@@ -53,6 +57,9 @@ def steer(
         weights: a value of attentropy.weights in place of softmax.
         mask: hides more keys; the model's own mask stays.
         layers: names (or beginnings of names) of modules, or a function of the name.
+        context_parallel: a mesh of one dimension or a group, or `at.zigzag.over(mesh)`, whose
+            ranks share every sequence. The model is called with this rank's tokens; causal models
+            that take position_ids, without padding, windows and caches.
     """
     _check(model, plan, scale, mask, weights)
     applied = [False]
@@ -76,6 +83,8 @@ def steer(
         )
         for name, _ in chosen
     ]
+    if context_parallel is not None:
+        handle._spread(model, [module for _, module in chosen], context_parallel, mask)
     for (_, module), change in zip(chosen, planned, strict=True):
         handle._attach(module, change)
     handle._install(model)
@@ -99,7 +108,7 @@ class Steered:
         while self._undo:
             self._undo.pop()()
 
-    def _attach(self, module: nn.Module, change: Change) -> None:
+    def _attach(self, module: nn.Module, change: Change | Spreading) -> None:
         module.__dict__[CHANGES] = (*module.__dict__.get(CHANGES, ()), change)
 
         def detach() -> None:
@@ -110,6 +119,18 @@ class Steered:
 
         self._undo.append(detach)
         self._undo.extend(handle.remove for handle in stack.track(module))
+
+    def _spread(
+        self, model: nn.Module, modules: list[nn.Module], over: Group | Spread, mask: Mask | None
+    ) -> None:
+        """Send the calls of modules around a ring; later changes then see all keys."""
+        if mask is not None:
+            raise UnsupportedError("context_parallel takes no mask besides the model's own")
+        ring = spread(over)
+        if hooks_transformers.is_model(model):
+            self._undo.append(give_positions(model, ring))
+        for module in modules:
+            self._attach(module, Spreading(ring))
 
     def _install(self, model: nn.Module) -> None:
         if hooks_transformers.is_model(model):

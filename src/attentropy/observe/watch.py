@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, stack
+from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -57,6 +57,7 @@ class Watch:
         self.model = model
         self.recorder = Recorder(every=every, keep=keep, sample=sample)
         self._undo: ExitStack | None = None
+        self._shared: tuple[Any, shared.Shared] | None = None
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -129,15 +130,20 @@ class Watch:
             for slot in owner.slots.values():
                 slot.clear()
 
-    def reduce(self, group: Any = None) -> None:
-        """Add up over the processes of a torch.distributed group; every rank gets the whole."""
-        from torch import distributed
+    @property
+    def running(self) -> bool:
+        """Between start and stop?"""
+        return self._undo is not None
 
-        for _, slot in self.places():
-            sums, top, sampled, overlap = slot.tensors()
-            for tensor in (sums, sampled, overlap):
-                distributed.all_reduce(tensor, group=group)
-            distributed.all_reduce(top, op=distributed.ReduceOp.MAX, group=group)
+    def reduce(self, group: Any = None) -> None:
+        """Add up over the processes of a torch.distributed group; every rank gets the whole.
+
+        One small collective; processes that recorded nothing, or other places, are fine. See
+        attentropy.observe.shared for samples that are not waited for.
+        """
+        if self._shared is None or self._shared[0] is not group:
+            self._shared = group, shared.Shared(self.recorder.owners, group=group)
+        shared.fill(self.recorder.owners, self._shared[1].whole())
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""

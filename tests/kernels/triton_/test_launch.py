@@ -1,5 +1,7 @@
 """Tile sizes change nothing but speed, and tuning over them leaves no trace."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -60,7 +62,7 @@ def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
         shape = plan_forward(problem())[1]._replace(out=written[0], lse=written[2] + 5)
         launches, found = plan_backward(problem(), shape, gradients, Needs(False, True, False))
         launches[0].start()
-        return launching.replace(launches[1], choices=CHOICES), found
+        return replace(launches[1], choices=CHOICES), found
 
     tuned, found = sweep()
     assert tuned.start_tuned(bench).name == "tall"

@@ -43,6 +43,7 @@ struct ForwardPass {
     alignas(64) float m[P], l[P], t[P], c[P], best[P], decay[P], factor[P], scale[P];
     alignas(64) int32_t tile[P], arg[P];
     Lanes lanes;
+    bool started = false;  // whether o holds anything
 
     static size_t room(const Args& a) {
         return Scratch::room(a.D * P) + Scratch::room(KEYS * P) + Scratch::room(a.Dv * P) +
@@ -69,16 +70,12 @@ struct ForwardPass {
                 plain ? soften<decltype(nv)::value, false>(span, g)
                       : soften<decltype(nv)::value, true>(span, g);
             });
-            rescale(span);
-            if constexpr (Op::width == 2) {
-                const float* v = paired_values().get(a, id, w.b, hk, span.j0, span.j1);
-                int pairs = (span.j1 + 1) / 2 - span.j0 / 2;
-                gemm<Op, BY_COLUMNS, true>(v, a.Dv, s, P, o, P, a.Dv, span.v0, span.v1, pairs);
-            } else {
-                const float* v = at3<float>(a.v, a.vs, w.b, hk, span.j0);
-                gemm<Op, BY_COLUMNS, true>(v, a.vs[2], s, P, o, P, a.Dv, span.v0, span.v1, span.rows());
-            }
+            bool first = !started && span.v0 == 0 && span.v1 * W >= w.n;
+            if (!first) prepare_output(span);
+            started = true;
+            first ? mix<false>(w, hk, span) : mix<true>(w, hk, span);
         });
+        if (!started) prepare_output({0, 0, 0, 0, false});
         write(w, mem);
     }
 
@@ -89,7 +86,6 @@ struct ForwardPass {
             m[i] = -INF, l[i] = t[i] = c[i] = 0.0f, arg[i] = -1;
         }
         pack_queries<Op>(at3<T>(a.q, a.qs, w.b, w.h, w.i0), a.qs[2], w.n, a.D, scale, qt);
-        std::memset(o, 0, a.Dv * P * sizeof(float));
     }
 
     // s = K q^T, with the maximum of each lane and the tile of rows where it was first met.
@@ -204,7 +200,22 @@ struct ForwardPass {
         }
     }
 
-    void rescale(const Span& span) {
+    // o = (ADD: +=) e V.
+    template <bool ADD>
+    void mix(const Where& w, int64_t hk, const Span& span) {
+        if constexpr (Op::width == 2) {
+            const float* v = paired_values().get(a, id, w.b, hk, span.j0, span.j1);
+            int pairs = (span.j1 + 1) / 2 - span.j0 / 2;
+            gemm<Op, BY_COLUMNS, ADD>(v, a.Dv, s, P, o, P, a.Dv, span.v0, span.v1, pairs);
+        } else {
+            const float* v = at3<float>(a.v, a.vs, w.b, hk, span.j0);
+            gemm<Op, BY_COLUMNS, ADD>(v, a.vs[2], s, P, o, P, a.Dv, span.v0, span.v1, span.rows());
+        }
+    }
+
+    // Output so far, about the new maximum; zeros before the first span.
+    void prepare_output(const Span& span) {
+        if (!started) std::memset(o, 0, a.Dv * P * sizeof(float));
         for (int g = span.v0; g < span.v1; ++g) {
             vf f = load(decay + g * W);
             if (!any(f != 1.0f)) continue;
@@ -214,14 +225,16 @@ struct ForwardPass {
 
     void write(const Where& w, Scratch& mem) {
         alignas(64) float taint[P];
-        for (int g = 0; g < G; ++g) {
+        for (int g = 0; g * W < w.n; ++g) {
             vf x = load(t + g * W) + load(l + g * W) + load(c + g * W);
             x = x * 0.0f;
             for (int64_t d = 0; d < a.Dv; ++d) x += load(o + d * P + g * W) * 0.0f;
             store(taint + g * W, x);
         }
-        for (int i = 0; i < P; ++i)
-            factor[i] = i < w.n ? write_row(a, w.row(a) + i, {m[i], l[i], t[i], c[i]}, arg[i]) : 0;
+        for (int i = 0; i < w.n; i += W) {
+            Sums sums{load(m + i), load(l + i), load(t + i), load(c + i)};
+            store(factor + i, write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i)));
+        }
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, w.i0));
         unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
         RowPass<T> rows(a, mem);

@@ -1,4 +1,6 @@
 // Attention with its statistics on the CPU. C ABI; no Python, no libtorch. See docs/kernel.md.
+#include <ctime>
+
 #include "backward.h"
 
 std::atomic<bool> poisoned{false};
@@ -16,6 +18,32 @@ EXPORT void attentropy_backward(const Args* a) {
     if (a->bf16) return backward<BF16, bf16>(*a);
 #endif
     backward<F32, float>(*a);
+}
+static double thread_seconds() {
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+// Operations per second of one thread: the best of a few short runs of multiply-adds that touch
+// registers only.
+EXPORT double attentropy_peak() {
+    constexpr int64_t STEPS = 200000;
+    constexpr int R = ROWS, NV = VECS;
+    double best = 0;
+    alignas(64) float b[NV * W] = {}, a[R] = {};
+    for (int run = 0; run < 20; ++run) {
+        double start = thread_seconds();
+        float kept = 0;
+        asm volatile("" : : "r"(a), "r"(b) : "memory");  // hides that they are zeros
+        micro<F32, BY_COLUMNS, R, NV>(a, 0, b, 0, STEPS, [&](vf(&acc)[R][NV]) {
+            for (auto& row : acc)
+                for (auto& x : row) kept += x[0];
+        });
+        asm volatile("" : : "r"(&kept) : "memory");
+        best = std::max(best, 2.0 * STEPS * R * NV * W / (thread_seconds() - start));
+    }
+    return best;
 }
 EXPORT void attentropy_poison(int32_t on) { poisoned = on != 0; }
 EXPORT int64_t attentropy_fields() { return sizeof(Args) / 8; }

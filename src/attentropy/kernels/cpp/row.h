@@ -3,21 +3,33 @@
 #pragma once
 #include "panel.h"
 
-struct Sums {  // state of a row: pivot, sum e, sum z e, sum e^2
-    double m, l, t, c;
+// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, e^2z.
+struct Sums {
+    vf m, l, t, c;
 };
 
-// Writes the statistics of one row and returns the factor that turns sum e v into the output.
-static inline float write_row(const Args& a, int64_t row, const Sums& s, int64_t best) {
-    bool blind = s.l == 0.0;  // not !(l > 0): NaN is no blindness
-    double log_l = blind ? INF : std::log(s.l), inverse = blind ? 0.0 : 1.0 / s.l;
-    a.entropy[row] = blind ? 0.0f : float(log_l - s.t * inverse);
-    a.lse[row] = blind ? -INF : s.m == INF ? INF : float(s.m + log_l);
-    a.max_logit[row] = float(s.m);
-    a.collision[row] = float(s.c * inverse * inverse);
-    a.argmax[row] = best;
-    a.shift[row] = float(log_l);
-    return float(inverse);
+// Writes the statistics of n <= W rows and returns the factors that turn sum e v into output.
+static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, const vi& best) {
+    vi blind = s.l == 0.0f;  // not !(l > 0): NaN is no blindness
+    vd l = __builtin_convertvector(blind ? splat(1.0f) : s.l, vd), log_l = log(l);
+    vd m = __builtin_convertvector(s.m, vd), share = __builtin_convertvector(s.t, vd) / l;
+    vf inverse = __builtin_convertvector(1.0 / l, vf);
+    vf taint = s.l * 0.0f;  // NaN where l is NaN or infinite: the logarithm would not say so
+    vf entropy = __builtin_convertvector(log_l - share, vf) + taint;
+    vf lse = __builtin_convertvector(m + log_l, vf) + taint;
+    vf shift = __builtin_convertvector(log_l, vf) + taint;
+    vf collision = s.c * inverse * inverse;
+    lse = blind ? splat(-INF) : s.m == INF ? s.m : lse;
+    entropy = blind ? vf{} : entropy;
+    shift = blind ? splat(INF) : shift;
+    std::memcpy(a.entropy + row, &entropy, n * 4);
+    std::memcpy(a.lse + row, &lse, n * 4);
+    std::memcpy(a.max_logit + row, &s.m, n * 4);
+    std::memcpy(a.collision + row, &collision, n * 4);
+    std::memcpy(a.shift + row, &shift, n * 4);
+    vl index = __builtin_convertvector(best, vl);
+    std::memcpy(a.argmax + row, &index, n * 8);
+    return blind ? vf{} : inverse;
 }
 
 template <class T>
@@ -77,6 +89,7 @@ struct RowPass {
     }
     // Softmax of s in place; the weights are not divided by their sum.
     Sums soften(int64_t n, bool masked, int64_t& best) {
+        double l = 0, t = 0, c = 0;
         float m = -INF;
         best = -1;
         for (int64_t j = 0; j < n; ++j) {
@@ -85,16 +98,15 @@ struct RowPass {
             if (best < 0 || s[j] > m || (nan && m == m)) m = s[j], best = j;
             if (nan) break;
         }
-        Sums sums{m, 0, 0, 0};
         for (int64_t j = 0; j < n; j += W) {
             int count = int(std::min<int64_t>(W, n - j));
             vf z = load(s + j) - m, e = exp_safe(z);
-            vf l = e, t = e * (z < LOWEST ? splat(LOWEST) : z), c = e * e;
+            vf ez = e * (z < LOWEST ? splat(LOWEST) : z), ee = e * e;
             store(s + j, e);
             for (int i = 0; i < count; ++i)
-                if (!masked || !hidden[j + i]) sums.l += l[i], sums.t += t[i], sums.c += c[i];
+                if (!masked || !hidden[j + i]) l += e[i], t += ez[i], c += ee[i];
         }
-        return sums;
+        return {splat(m), splat(float(l)), splat(float(t)), splat(float(c))};
     }
     void values(const T* v, int64_t stride, int64_t lo, int64_t hi, bool masked) {
         for (int64_t d = 0; d < a.Dv; d += 4 * W) {
@@ -130,13 +142,13 @@ struct RowPass {
         int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
-            write_row(a, w.row(a), {-INF, 0, 0, 0}, -1);
+            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}}, splat(-1));
             for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
             return;
         }
         Sums sums = soften(hi - lo, masked, best);
         values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
-        float factor = write_row(a, w.row(a), sums, best + lo);
+        float factor = write_rows(a, w.row(a), 1, sums, splat(int32_t(best + lo)))[0];
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
     }
 };

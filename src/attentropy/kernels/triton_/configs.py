@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Config:
-    """BLOCK rows stay in a program, TILE rows pass by."""
+    """BLOCK rows stay in a program, TILE rows pass by.
+
+    `registers` lets the assembler use all that a thread may have; left to itself it sometimes
+    spills to fit one more program on a processor.
+    """
 
     name: str
     block: int
     tile: int
     warps: int
     stages: int
-    registers: int | None = None
+    registers: int = 255
 
 
 INTERPRETED = Config("interpreted", 32, 16, 4, 1)
@@ -28,27 +32,54 @@ def configs(kernel: str, *, width: int, precise: bool) -> tuple[Config, ...]:
     return TABLE[kernel][precise][width]
 
 
-def _set(**rows: tuple[int, int, int, int]) -> tuple[Config, ...]:
-    return tuple(Config(name, *sizes) for name, sizes in rows.items())
+def _one(block: int, tile: int, warps: int, stages: int) -> tuple[Config, ...]:
+    return (Config("only", block, tile, warps, stages),)
 
+
+_TALL = Config("tall", 128, 32, 8, 2)
+_FLAT = Config("tall", 128, 16, 8, 2)
+_SMALL = _one(16, 16, 4, 1)
+_SPREAD = _one(16, 16, 8, 1)
+# float32 products take three instructions of tf32 and their registers: tiles are small
+_PRECISE = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD}
 
 TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
     "forward": {
         False: {
-            16: _set(tall=(128, 64, 4, 3), small=(64, 64, 4, 3)),
-            32: _set(tall=(128, 64, 4, 3), small=(64, 64, 4, 3)),
-            64: _set(tall=(128, 64, 8, 3), small=(64, 64, 4, 3)),
-            128: _set(tall=(128, 64, 8, 2), small=(64, 64, 4, 2)),
-            256: _set(tall=(128, 32, 8, 2), small=(64, 32, 8, 2)),
+            16: (_TALL,),
+            32: (_TALL,),
+            64: (_TALL, Config("small", 64, 32, 4, 2)),
+            128: (_FLAT, Config("small", 32, 32, 4, 2)),
+            256: _one(32, 16, 4, 1),
         },
-        True: {
-            16: _set(small=(64, 32, 4, 2)),
-            32: _set(small=(64, 32, 4, 2)),
-            64: _set(small=(64, 32, 4, 2)),
-            128: _set(small=(64, 32, 8, 2)),
-            256: _set(small=(32, 32, 8, 1)),
+        True: _PRECISE,
+    },
+    "decode": {
+        False: {
+            16: _one(16, 64, 4, 2),
+            32: _one(16, 64, 4, 2),
+            64: _one(16, 64, 4, 2),
+            128: _one(16, 64, 4, 2),
+            256: _one(16, 32, 4, 2),
         },
+        True: _PRECISE,
+    },
+    "queries": {
+        False: {16: (_TALL,), 32: (_TALL,), 64: (_TALL,), 128: (_TALL,), 256: _one(32, 16, 8, 1)},
+        True: _PRECISE,
+    },
+    "keys": {
+        False: {
+            16: _one(64, 32, 4, 2),
+            32: _one(64, 32, 4, 2),
+            64: _one(32, 16, 4, 1),
+            128: _one(32, 16, 4, 1),
+            256: _SPREAD,
+        },
+        True: _PRECISE,
+    },
+    "safe": {
+        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
+        True: _PRECISE,
     },
 }
-for _kernel in ("decode", "queries", "keys", "safe"):
-    TABLE[_kernel] = TABLE["forward"]

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -135,6 +136,23 @@ def statistics_share(width: int) -> tuple[float, float]:
     )
 
 
+def markdown(found: list[Found]) -> str:
+    """A table with a row per configuration: registers, shared KB and resident warps."""
+    heads = [PROCESSORS[arch].name for arch in PROCESSORS]
+    lines = ["| kernel | inputs | width | block x tile, warps | " + " | ".join(heads) + " |"]
+    lines.append("|---" * (4 + len(heads)) + "|")
+    rows: dict[tuple[str, ...], dict[int, str]] = {}
+    for x in found:
+        tiles = f"{x.block} x {x.tile}, {x.warps}"
+        cell = f"{x.registers} r, {x.shared / 1024:.0f} KB, {x.resident} w"
+        if x.spilled:
+            cell += f", spills {x.spilled} B"
+        rows.setdefault((x.kernel, x.dtype, str(x.width), tiles), {})[x.arch] = cell
+    for row, cells in rows.items():
+        lines.append(f"| {' | '.join((*row, *(cells.get(arch, '') for arch in PROCESSORS)))} |")
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print one JSON object per kernel, configuration and architecture."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -142,8 +160,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--width", type=int, action="append")
     parser.add_argument("--dtype", choices=sorted(DTYPES), action="append")
     parser.add_argument("--arch", type=int, choices=sorted(PROCESSORS), action="append")
+    parser.add_argument("--markdown", help="a file of JSON lines to print as a table instead")
     parser.add_argument("--share", action="store_true", help="the share of the statistics instead")
     given = parser.parse_args(arguments)
+    if given.markdown:
+        lines = Path(given.markdown).read_text().splitlines()
+        print(markdown([Found(**json.loads(line)) for line in lines]))
+        return
     if given.share:
         for width in given.width or (64, 128):
             share = dict(zip(("operations", "instructions"), statistics_share(width), strict=True))

@@ -3,7 +3,9 @@
 Half of the heads of a layer turn queries and keys by rotary angles (they learn to look at
 the previous byte), the other half know no positions (they learn to look things up). All
 angles are fast: no wavelength exceeds the trained length, so longer texts show no angle
-that training did not, and what changes with length is only the number of keys.
+that training did not, and what changes with length is only the number of keys. Queries and
+keys are normalised, which bounds the logits: what a head finds among 128 keys drowns among 1024
+unless the scale grows with length.
 """
 
 import json
@@ -60,7 +62,7 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         width = shape.width
-        self.heads, self.sharpness = shape.heads, shape.sharpness
+        self.num_heads, self.sharpness = shape.heads, shape.sharpness
         self.start = nn.Parameter(torch.zeros(width))
         # the bias lets a query ask for the first key whatever the byte: a place to rest
         self.query = nn.Linear(width, width)
@@ -69,10 +71,10 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """X [B, n, width] -> [B, n, width]."""
+        """Features [B, n, width] -> the same shape."""
         x = torch.cat([x[:, :1] + self.start, x[:, 1:]], 1)  # the first position is marked
         q, k, v = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            part(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
         # norm without gain: no logit exceeds sharpness * sqrt(D), so length blurs every head
@@ -91,7 +93,7 @@ class Feedforward(nn.Module):
         self.down = nn.Linear(shape.expansion * shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [..., width] -> [..., width]."""
+        """Features [..., width] -> the same shape."""
         return self.down(F.relu(self.up(x)).square())
 
 
@@ -106,7 +108,7 @@ class Layer(nn.Module):
         self.feedforward = Feedforward(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """X [B, n, width] -> [B, n, width]."""
+        """Features [B, n, width] -> the same shape."""
         x = x + self.attention(self.attention_norm(x), cos, sin)
         return x + self.feedforward(self.feedforward_norm(x))
 
@@ -148,6 +150,7 @@ def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
     about = json.dumps({"shape": asdict(model.shape), **notes})
     part = path.with_name(path.name + ".part")
     save_file(tensors, part, metadata={ABOUT: about})
+    part.chmod(0o644)  # safetensors makes files that only their owner may read
     part.replace(path)
 
 

@@ -80,14 +80,19 @@ def repeats(data: bytes, length: int, *, count: int = 64, longest: int = 1024) -
     return torch.cat([piece, piece, piece[:, :1]], 1)
 
 
-def text_loss(model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None) -> float:
+def text_loss(
+    model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None, *, count: int = 64
+) -> float:
     """Mean loss of the last 64 bytes of windows of `length`: the same bytes for any length."""
-    return byte_losses(model, windows(data, length), rule)[:, -JUDGED:].mean().item()
+    return byte_losses(model, windows(data, length, count=count), rule)[:, -JUDGED:].mean().item()
 
 
-def copy_loss(model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None) -> float:
+def copy_loss(
+    model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None, *, count: int = 64
+) -> float:
     """Mean loss of the last 64 bytes of text that is said twice: what remains of copying."""
-    return byte_losses(model, repeats(data, length), rule)[:, -JUDGED - 1 : -1].mean().item()
+    losses = byte_losses(model, repeats(data, length, count=count), rule)
+    return losses[:, -JUDGED - 1 : -1].mean().item()
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,8 @@ class Heads:
 @torch.no_grad()
 def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> Heads:
     """Attention shares on `rows` [B, n]; induction means n/2 - 1 back (see `repeats`)."""
+    if rows.shape[1] < 2 * JUDGED:
+        raise ArgumentError("rows", f"at least {2 * JUDGED} bytes long", rows.shape[1])
     found: list[tuple[Tensor, ...]] = []
 
     def look(layer: int, q: Tensor, k: Tensor) -> Tensor:

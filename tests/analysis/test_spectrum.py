@@ -1,0 +1,126 @@
+"""Spectra of maps and projections against linear algebra on the dense matrices."""
+
+import math
+
+import pytest
+import torch
+
+import attentropy as at
+from tests.analysis.maps import tensors, weights
+
+an = at.analysis
+
+
+def test_eigenvalues_are_those_of_the_map():
+    q, k, _ = tensors()
+    values = an.eigenvalues_dense(q, k)
+    p = weights(q, k)
+    torch.testing.assert_close(values[..., 0].abs(), torch.ones(2, 4).double())
+    torch.testing.assert_close(values.sum(-1).real, p.diagonal(dim1=-2, dim2=-1).sum(-1))
+    assert (values.abs().diff(dim=-1) <= 1e-12).all()
+    with pytest.raises(ValueError, match="number of keys must be the number of queries 5"):
+        an.eigenvalues_dense(q[:, :, :5], k)
+
+
+def test_effective_rank_of_extremes():
+    zero = torch.zeros(1, 1, 8, 8).double()
+    eye = 100 * torch.eye(8).double()[None, None]
+    assert an.effective_rank_dense(zero, zero).item() == pytest.approx(1.0, rel=1e-5)
+    assert an.effective_rank_dense(eye, eye).item() == pytest.approx(8.0, rel=1e-6)
+    assert an.effective_rank(torch.zeros(3)).item() == 0.0
+
+
+def test_effective_rank_is_its_definition():
+    q, k, _ = tensors(queries=7, keys=11)
+    s = torch.linalg.svdvals(weights(q, k))
+    torch.testing.assert_close(an.singular_values_dense(q, k), s)
+    share = s / s.sum(-1, keepdim=True)
+    want = (-(share * share.log()).sum(-1)).exp()
+    torch.testing.assert_close(an.effective_rank_dense(q, k), want)
+
+
+def test_rank_of_causal_maps():
+    q, k, _ = tensors(size=0.5)
+    found = an.causal_rank_dense(q, k, mask=at.causal)
+    p = weights(q, k, mask=at.causal)
+    torch.testing.assert_close(found.log_determinant, torch.linalg.slogdet(p).logabsdet)
+    assert (found.numerical == 11).all()
+    torch.testing.assert_close(found.smallest, torch.linalg.svdvals(p)[..., -1])
+    big, keys, _ = tensors(batch=1, queries=64, keys=64, size=2.0)
+    far = an.causal_rank_dense(big, keys, mask=at.causal)
+    assert far.log_determinant.isfinite().all()
+    assert (far.numerical < 64).any()
+    with pytest.raises(ValueError, match="mask must be causal"):
+        an.causal_rank_dense(q, k)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_kv_heads": 2}, {"head_dim": 3, "value_dim": 5}, {"kdim": 9}]
+)
+def test_projection_spectrum_is_that_of_the_products(options):
+    layer = at.nn.MultiheadAttention(12, 4, **options)
+    group = 4 // layer.num_kv_heads
+    q = layer.q_weight.double().unflatten(0, (4, -1))
+    k = layer.k_weight.double().unflatten(0, (4 // group, -1)).repeat_interleave(group, 0)
+    v = layer.v_weight.double().unflatten(0, (4 // group, -1)).repeat_interleave(group, 0)
+    o = layer.o_weight.double().T.unflatten(0, (4, -1))
+    found = an.projection_spectrum(layer)
+    for got, a, b in ((found.scores, q, k), (found.values, v, o)):
+        want = torch.linalg.svdvals(a.mT @ b)[:, : got.shape[-1]]
+        torch.testing.assert_close(got, want.detach(), atol=1e-10, rtol=1e-6)
+
+
+def least_squares(s):
+    """1 - residual / within, for logits [B,Q,K] with -inf hidden."""
+    batch, queries, keys = s.shape
+    rows, wanted, within = [], [], 0.0
+    for b in range(batch):
+        for i in range(queries):
+            seen = (~s[b, i].isneginf()).nonzero().flatten()
+            y = s[b, i, seen]
+            within += (y - y.mean()).square().sum() if len(y) else 0
+            for j in seen.tolist():
+                x = torch.zeros(batch * queries + queries + keys - 1).double()
+                x[b * queries + i] = x[batch * queries + j - i + queries - 1] = 1
+                rows.append(x)
+                wanted.append(s[b, i, j])
+    a, y = torch.stack(rows), torch.stack(wanted)
+    fit = a @ torch.linalg.lstsq(a, y[:, None], driver="gelsd").solution
+    return 1 - ((fit[:, 0] - y).square().sum() / within).item()
+
+
+@pytest.mark.parametrize(
+    "mask", [None, at.causal, at.causal & at.lookback(4), at.padding(torch.tensor([5, 9]))]
+)
+def test_positional_share_is_the_least_squares_fit(mask):
+    q, k, _ = tensors(queries=9, keys=9)
+    p = weights(q, k, mask=mask)
+    logits = (q @ k.repeat_interleave(2, 1).mT / 6**0.5).masked_fill(p == 0, -math.inf)
+    share = an.positional_share(q, k, mask=mask)
+    for h in range(4):
+        assert share[h].item() == pytest.approx(least_squares(logits[:, h]), abs=1e-6)
+
+
+@pytest.mark.parametrize("mask", [None, at.causal])
+def test_positional_share_of_a_pure_bias_is_one(mask):
+    q, k, _ = tensors(queries=9, keys=13)
+    for bias in (at.ALiBi(), at.Relative(torch.randn(4, 31))):
+        share = an.positional_share(0 * q, k, bias=bias, mask=mask)
+        torch.testing.assert_close(share, torch.ones(4).double(), atol=1e-6, rtol=0)
+    assert an.positional_share(0 * q, k).isnan().all()
+
+
+def test_positional_share_rises_with_the_amplitude_of_positions():
+    x, y = torch.randn(2, 2, 40, 32).unbind(0)
+    shares = []
+    for amplitude in (0.0, 0.5, 4.0):
+        positions = at.nn.SinusoidalPositions(amplitude)
+        shares.append(an.positional_share(positions(x)[:, None], positions(y)[:, None]).item())
+    assert shares[0] < shares[1] < shares[2]
+    assert shares[2] > 0.5
+
+
+def test_positional_share_refuses_other_masks():
+    q, k, _ = tensors()
+    with pytest.raises(NotImplementedError, match="interval of keys to each query"):
+        an.positional_share(q, k, mask=at.strided(2))
