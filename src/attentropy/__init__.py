@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attentropy.layouts import zigzag as zigzag
     from attentropy.observe.calibrate import calibrate as calibrate
     from attentropy.observe.diagnose import diagnose as diagnose
+    from attentropy.observe.monitor import Monitor as Monitor
     from attentropy.observe.plan import Plan as Plan
     from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
@@ -45,6 +46,7 @@ _HOMES = {
     "attentropy.observe.diagnose": "diagnose",
     "attentropy.observe.steer": "steer",
     "attentropy.observe.calibrate": "calibrate",
+    "attentropy.observe.monitor": "Monitor",
     "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
     "attentropy.scans.scan": "scan",
