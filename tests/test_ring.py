@@ -13,8 +13,9 @@ from attentropy.kernels import transport
 from . import cases
 from .processes import spawn
 
-NOISY = ("dropout", "gumbel", "hard gumbel")
-OTHER = ("hard", "straight through", "relu squared", "linear", "l1", "l2", "kernelised", "decay")
+NOISY = ("dropout", "gumbel", "hard gumbel", "l2")
+OTHER = ("hard", "straight through", "decay")
+HARDEST = ["log length", "additive", "bias", "relative far", "alibi", "l2", "everything"]
 RAGGED = cases.Shape()
 FEW = cases.Shape(batch=1, queries=3, keys=3)
 NO_KEYS = cases.Shape(queries=17, keys=0)
@@ -25,6 +26,7 @@ def every_case(shape):
     found |= {k: v for k, v in cases.options(shape).items() if k not in NOISY + OTHER}
     table = cases._random(shape.heads, 9)
     found["relative far"] = {"bias": at.Relative(table), "mask": ~at.causal}
+    found["l2"] = {"weights": at.L2(at.ReluSquared()), "mask": at.causal}
     found["everything"] = {
         "mask": at.causal & at.lookback(9),
         "scale": at.Mixed(beta=0.4),
@@ -53,7 +55,7 @@ def loss(attended, rows, whole):
     """A loss that uses every differentiable result, a sum over rows."""
     out, stats = attended
     total = (out.double() * out.double().sin().detach()).sum()
-    for i, name in enumerate(("entropy", "collision", "lse", "sink_mass")):
+    for i, name in enumerate(("entropy", "collision", "lse", "sink_mass", "mass")):
         value = getattr(stats, name)
         if value is not None:
             weight = torch.linspace(-1, 1 + i, max(1, whole))[:whole][rows].double()
@@ -82,6 +84,8 @@ def compare(got, want, layout, *, atol, rtol):
     torch.testing.assert_close(out, of_rank(layout, whole), **same)
     for name in cases.FIELDS:
         a, b = getattr(stats, name), getattr(whole_stats, name)
+        if name in ("max_logit", "argmax") and b is None:
+            continue
         assert (a is None) == (b is None), name
         if a is not None:
             torch.testing.assert_close(a, of_rank(layout, b), **same, msg=lambda m, n=name: n + m)
@@ -110,9 +114,10 @@ def sweep(rank, ranks):
     """Runs everything in one group of processes; returns the number of cases and the failures."""
     names = list(every_case(RAGGED))
     layout = at.contiguous if ranks == 2 else at.zigzag
-    jobs = [(RAGGED, name, layout, ("ring",), "streaming") for name in names]
-    jobs += [(RAGGED, name, at.zigzag, ("gather",), "auto") for name in names[ranks % 3 :: 3]]
-    jobs += [(RAGGED, name, at.zigzag, ("ring",), "reference") for name in names[::6]]
+    some = names if ranks == 2 else [n for n in names if n.startswith("mask")] + HARDEST
+    jobs = [(RAGGED, name, layout, ("ring",), "streaming") for name in some]
+    jobs += [(RAGGED, name, at.zigzag, ("gather",), "auto") for name in some[ranks % 3 :: 3]]
+    jobs += [(RAGGED, name, at.zigzag, ("ring",), "reference") for name in some[:: 3 * ranks]]
     for small in (FEW, NO_KEYS):
         small_cases = ("plain", "sink", "mask causal")
         jobs += [(small, name, at.zigzag, ("ring", "gather"), "auto") for name in small_cases]
@@ -137,7 +142,7 @@ def test_equal_to_one_process(ranks):
     for result in spawn(sweep, ranks, ranks):
         assert not isinstance(result, str), result
         count, failed = result
-        assert count > 40
+        assert count > 30
         assert not failed
 
 
@@ -332,9 +337,15 @@ def check_bad_input(rank):
     refused(rank, ValueError, "kernel must be 'auto' or one of", everyone, kernel="abacus")
     refused(rank, at.UnsupportedError, "kernel='linear' does not support", everyone,
             kernel="linear")  # fmt: skip
-    refused(rank, at.UnsupportedError, "supports Softmax and Gumbel weights, not Hard", everyone,
+    refused(rank, at.UnsupportedError, "ring_attend does not support Hard weights", everyone,
             weights=at.Hard())  # fmt: skip
-    refused(rank, at.UnsupportedError, "hard samples", everyone, weights=at.Gumbel(hard=True))
+    refused(
+        rank,
+        at.UnsupportedError,
+        "not support Gumbel weights",
+        everyone,
+        weights=at.Gumbel(hard=True),
+    )
     refused(rank, TypeError, "layout must be contiguous or zigzag, got 'zigzag'", everyone,
             layout="zigzag")  # fmt: skip
     refused(rank, ValueError, "padding: lengths must be between 0 and the number of keys 40",
@@ -419,9 +430,9 @@ def stall():
     time.sleep(60)
 
 
-@pytest.mark.parametrize(("end", "limit"), [(leave, 6.0), (stall, 12.0)])
+@pytest.mark.parametrize(("end", "limit"), [(leave, 5.0), (stall, 15.0)])
 def test_a_rank_that_stops(end, limit):
-    took, message = spawn(interrupted, 2, end, timeout=6.0, of=[0])[0]
+    took, message = spawn(interrupted, 2, end, timeout=5.0, of=[0])[0]
     assert took < limit
     assert "ring_attend: another rank of the group failed, left or did not answer" in message
 

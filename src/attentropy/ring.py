@@ -30,7 +30,7 @@ from attentropy.resolve import FLOATS, Options, Share, check_tensors, resolve
 from attentropy.scales import ScaleRule
 from attentropy.scores import ALiBi, Relative, Score
 from attentropy.types import Attended
-from attentropy.weights import Gumbel, Softmax, Weights
+from attentropy.weights import Decay, Gumbel, Hard, Weights
 
 METHODS = ("auto", "ring", "gather")
 GATHERED = 1 << 22
@@ -73,7 +73,8 @@ def ring_attend(
         mask: as in attend(), over the whole sequence; a tensor broadcasts to the global [B,H,Q,K].
         score: as in attend().
         scale: as in attend(); the rows of a tensor [B,H,Q] are those of this rank.
-        weights: Softmax() or Gumbel(); noise and dropout differ from those of one process.
+        weights: as in attend(), but for Hard, hard Gumbel and Decay; noise and dropout are
+            other draws than those of one process.
         bias: as in attend(), over the whole sequence.
         softcap: as in attend().
         sink: as in attend().
@@ -130,13 +131,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any
     if how["method"] not in METHODS:
         raise ArgumentError("method", f"one of {list(METHODS)}", repr(how["method"]))
     weights = options.weights
-    if weights is not None and not isinstance(weights, Softmax | Gumbel):
+    if isinstance(weights, Hard | Decay) or (isinstance(weights, Gumbel) and weights.hard):
         raise UnsupportedError(
-            f"ring_attend supports Softmax and Gumbel weights, not {type(weights).__name__}: only "
-            "the states of softmax merge"
+            f"ring_attend does not support {type(weights).__name__} weights: what parts of the "
+            "keys give does not merge"
         )
-    if isinstance(weights, Gumbel) and weights.hard:
-        raise UnsupportedError("ring_attend does not support hard samples of Gumbel weights")
     attention.check_name(how["kernel"])
 
 

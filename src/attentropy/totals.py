@@ -61,9 +61,9 @@ class Reducer:
     others do not know yet, one more exchange of names precedes the second try.
     """
 
-    def __init__(self, *, group: Group = None, device: torch.device | str = "cpu") -> None:
+    def __init__(self, *, group: Group = None, device: torch.device | str | None = None) -> None:
         self.peers: Peers = peers(group)
-        self.device = torch.device(device)
+        self.device = _device(self.peers) if device is None else torch.device(device)
         self.shapes: Shapes = {}
 
     def start(self, totals: Totals) -> "Pending":
@@ -125,6 +125,12 @@ class Pending:
             if found:
                 both[kind][name] = torch.cat(found, -1)
         return Totals(**both)
+
+
+def _device(me: Peers) -> torch.device:
+    """Where messages are made: NCCL sends from the GPU only."""
+    gpu = me.group is not None and dist.get_backend(me.group) == "nccl"
+    return torch.device("cuda" if gpu else "cpu")
 
 
 def _packed(totals: Totals, shapes: Shapes, *, device: torch.device) -> Tensor:

@@ -68,6 +68,19 @@ def test_reaches_the_target_from_a_thousand_times_away(scores, share):
     assert rule.report() == ""
 
 
+def test_two_clusters_of_near_ties():
+    """A long plateau between two cliffs: secants crawl here, halving the bracket does not."""
+    scores = 1e-3 * torch.randn(ROWS, KEYS)
+    scores[:, : KEYS // 4] += 1.0
+    target = 0.7 * math.log(KEYS)
+    rule = at.nn.AdaptiveScale(target, len(STARTS), tolerance=0.01)
+    rule.log_gain.copy_(solution(scores, target) + STARTS)
+    for _ in range(20):
+        rule.update(measure(scores, rule, len(STARTS)))
+    found = measure(scores, rule, len(STARTS)).per_head().entropy
+    torch.testing.assert_close(found, torch.full_like(found, target), rtol=0.01, atol=0)
+
+
 def test_the_rule_of_the_documents_goes_the_wrong_way():
     scores, target = gaussian(), 2.0
     gain = 1.2 * math.exp(solution(scores, target))

@@ -38,6 +38,17 @@ def test_clip_scales_logits_of_hot_heads_only(kv_heads, separate):
     )
 
 
+def test_clip_splits_the_factor_between_queries_and_keys():
+    layer = nn.MultiheadAttention(32, 4, num_kv_heads=2)
+    q, k = layer.q_weight.detach().clone(), layer.k_weight.detach().clone()
+    stats = layer(20 * torch.randn(2, 12, 32)).stats
+    factor = nn.qk_clip_(layer, stats, top(stats).min().item() / 2)
+    shared = factor.view(2, 2).amin(1).sqrt()
+    torch.testing.assert_close(layer.k_weight, k * shared.repeat_interleave(8)[:, None])
+    each = factor / shared.repeat_interleave(2)
+    torch.testing.assert_close(layer.q_weight, q * each.repeat_interleave(8)[:, None])
+
+
 def test_clip_below_the_limit_changes_nothing():
     layer = nn.MultiheadAttention(32, 4)
     before = copy.deepcopy(layer.state_dict())

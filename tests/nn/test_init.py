@@ -80,6 +80,12 @@ def test_the_bias_of_queries_counts_and_that_of_keys_does_not():
     torch.testing.assert_close(nn.logit_spread(layer, 100), measured, rtol=0.05, atol=0)
 
 
+def test_larger_inputs_spread_logits_by_their_variance():
+    layer = nn.MultiheadAttention(64, 4)
+    spread = nn.logit_spread(layer, 100)
+    torch.testing.assert_close(nn.logit_spread(layer, 100, inputs=4.0), 4 * spread)
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="value must be finite and > 0, got 0"):
         nn.score_variance(0.0)

@@ -72,8 +72,32 @@ def watched(rank):
     w.reduce()
     assert_same_rows(w.heads(), want)
     nothing(rank)
+    monitored(rank)
     heads_of_ranks(rank)
     return "same"
+
+
+def monitored(rank):
+    """The first rank writes, what all recorded, one step later; the other ranks write nothing."""
+    told = []
+    trained = model()
+    with at.Monitor(
+        trained, every=2, sinks=[lambda metrics, step: told.append((step, metrics.rows))], alarms=[]
+    ) as monitor:
+        for number in range(3):
+            if number != 2 or rank == 1:
+                trained(batches()[rank])
+            metrics = monitor.step(loss=1.0)
+            assert (metrics is None) == (number != 1)
+    assert [step for step, _ in told] == ([0, 2] if rank == 0 else [])
+    if rank == 0:
+        with at.watch(one := model()) as w:
+            for x in batches()[:2]:
+                one(x)
+        assert_same_rows(told[0][1], w.heads())
+        with at.watch(one := model()) as w:
+            one(batches()[1])
+        assert_same_rows(told[1][1], w.heads())
 
 
 def nothing(rank):

@@ -12,6 +12,12 @@ from attentropy._version import __version__
 from attentropy.cli.examples import epilog
 
 COMMANDS: dict[str, str] = {
+    "scan": "From a model to a report: every head at several lengths.",
+    "report": "The HTML report of a training run, or of a scan.json again.",
+    "serve": "Scans and runs of a folder on a local web page, live.",
+    "watch": "Follow a training run in the terminal.",
+    "runs": "List recorded training runs.",
+    "export": "Write every number of a run as CSV or Parquet.",
     "theory": "Look closed forms up, and evaluate them.",
     "claims": "Check the statements of the source documents by running them.",
     "curves": "Write the figures of the theory, with their numbers.",

@@ -42,11 +42,17 @@ def draw(figure: Figure, results: Results, path: Path) -> None:
         for axis, panel in zip(axes, panels, strict=False):
             chosen = rows if panel is None else rows.where(**{str(figure.panels): panel})
             _panel(axis, figure, chosen, lines=rows.values(figure.by))
-            axis.set_title("" if panel is None else str(panel), loc="left")
+            axis.set_title(_panel_title(figure, panel), loc="left")
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
         _furnish(canvas, axes[: len(panels)], figure, across)
         canvas.savefig(path, dpi=160, metadata={"Software": None})
+
+
+def _panel_title(figure: Figure, panel: Any) -> str:
+    if panel is None:
+        return ""
+    return panel if isinstance(panel, str) and len(panel) > 3 else f"{figure.panels} = {panel}"
 
 
 def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> None:
@@ -58,7 +64,7 @@ def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> Non
         colour, mark = PALETTE[i % len(PALETTE)], MARKS[(i + i // len(PALETTE)) % len(MARKS)]
         mean = [s.mean for s in y]
         axis.plot(x, mean, color=colour, marker=mark, label=str(line))
-        if all(s.count > 1 for s in y):
+        if all(s.size > 1 for s in y):
             low, high = ([s.mean + sign * s.sd for s in y] for sign in (-1, 1))
             axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         if figure.theory:
@@ -92,7 +98,9 @@ def _furnish(canvas: Any, axes: Any, figure: Figure, across: int) -> None:
             axis.set_ylabel(figure.labels[1] or figure.y)
     handles: dict[str, Any] = {}
     for axis in axes:
-        handles.update({label: h for h, label in zip(*axis.get_legend_handles_labels(), strict=True)})
+        handles.update(
+            {label: h for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        )
     title = figure.title + (" (dashed: theory)" if figure.theory else "")
     canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
     canvas.legend(handles.values(), handles.keys(), loc="outside right center")

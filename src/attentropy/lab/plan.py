@@ -42,9 +42,9 @@ class Plan:
         return self.experiment.quick if self.quick else self.experiment.full
 
     def units(self) -> list[Unit]:
-        """All work, seed by seed, so that an interrupted run has whole seeds."""
+        """All work, condition by condition: an interrupted run has error bars for what it has."""
         conditions = self.experiment.conditions(self.config)
-        return [Unit(condition, seed) for seed in range(self.seeds) for condition in conditions]
+        return [Unit(condition, seed) for condition in conditions for seed in range(self.seeds)]
 
     def record(self) -> dict[str, Any]:
         """Everything that decides the numbers, as JSON would give it back."""

@@ -1,11 +1,15 @@
 """Scores to experiment on: iid laws, planted keys, and the real heads of a model."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from attentropy.errors import AttentropyError
+
+if TYPE_CHECKING:
+    from attentropy.lab.embedded import EmbeddedModel
 
 JUDGED = 4  # queries at the end of a text whose rows are taken
 
@@ -64,7 +68,7 @@ def real_rows(n: int, *, texts: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.cat(q, 1), torch.cat(k, 1)
 
 
-def embedded() -> tuple[torch.nn.Module, Tensor]:
+def embedded() -> "tuple[EmbeddedModel, Tensor]":
     """The embedded model and its sample text as integers."""
     from attentropy.lab.embedded import load_embedded
 

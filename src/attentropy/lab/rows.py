@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 
 class Spread(NamedTuple):
-    """Mean and standard deviation of `count` finite numbers; NaN where there are too few."""
+    """Mean and standard deviation of `size` finite numbers; NaN where there are too few."""
 
     mean: float
     sd: float
-    count: int
+    size: int
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> "Spread":
@@ -22,9 +22,9 @@ class Spread(NamedTuple):
 
     def text(self, digits: int) -> str:
         """`mean ± sd`, the mean alone for one number, a dash for none."""
-        if not self.count:
-            return "–"
-        if self.count == 1:
+        if not self.size:
+            return "-"
+        if self.size == 1:
             return f"{self.mean:.{digits}f}"
         return f"{self.mean:.{digits}f} ± {self.sd:.{digits}f}"
 
@@ -34,7 +34,7 @@ class Results:
 
     >>> rows = [{"n": 16, "h": 1.0}, {"n": 16, "h": 3.0}, {"n": 64, "h": 4.0}]
     >>> Results(rows).over("h", n=16)
-    Spread(mean=2.0, sd=1.4142135623730951, count=2)
+    Spread(mean=2.0, sd=1.4142135623730951, size=2)
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -55,9 +55,12 @@ class Results:
         return list(dict.fromkeys(row[name] for row in self.rows if row.get(name) is not None))
 
     def over(self, metric: str, **wanted: Any) -> Spread:
-        """Mean and standard deviation of a column over the chosen rows."""
-        chosen = self.where(**wanted)
-        return Spread.of(row[metric] for row in chosen if row.get(metric) is not None)
+        """Mean and standard deviation of a column over seeds; within a seed rows are averaged."""
+        seeds: dict[Any, list[float]] = {}
+        for i, row in enumerate(self.where(**wanted)):
+            if row.get(metric) is not None:
+                seeds.setdefault(row.get("seed", f"row {i}"), []).append(row[metric])
+        return Spread.of(Spread.of(numbers).mean for numbers in seeds.values())
 
     def mean(self, metric: str, **wanted: Any) -> float:
         """The mean alone."""
@@ -65,7 +68,7 @@ class Results:
 
     def curve(self, x: str, metric: str) -> tuple[list[Any], list[Spread]]:
         """Values of x in rising order, and the metric at each."""
-        places = sorted(v for v in self.values(x) if self.over(metric, **{x: v}).count)
+        places = sorted(v for v in self.values(x) if self.over(metric, **{x: v}).size)
         return places, [self.over(metric, **{x: place}) for place in places]
 
 

@@ -21,31 +21,40 @@ from attentropy.lab.summary import summary
 
 
 def run(plan: Plan, out: Path, *, resume: bool = False, console: Console | None = None) -> Results:
-    """Do what is not done yet, then write results, figures and summary into `out`."""
+    """Do what is not done yet, then write results, figures and summary into `out`.
+
+    An interrupted run writes those of the units it has, and says so in them.
+    """
     store = Store(out, plan)
     store.open(resume=resume)
     units = plan.units()
     left = [unit for unit in units if not store.has(unit)]
-    with _bar(console or Console(stderr=True)) as bar:
-        task = bar.add_task(plan.experiment.name, total=len(units), completed=len(units) - len(left))
-        for unit in left:
-            bar.update(task, description=f"{unit.condition}, seed {unit.seed}")
-            store.save(unit, _measured(plan, unit))
-            bar.advance(task)
-    store.finish(dict(describe()))
+    try:
+        with _bar(console or Console(stderr=True)) as bar:
+            done = len(units) - len(left)
+            task = bar.add_task(plan.experiment.name, total=len(units), completed=done)
+            for unit in left:
+                bar.update(task, description=f"{unit.condition}, seed {unit.seed}")
+                store.save(unit, _measured(plan, unit))
+                bar.advance(task)
+    except KeyboardInterrupt:
+        if any(map(store.has, units)):
+            render(store)
+        raise
     return render(store)
 
 
 def render(store: Store) -> Results:
-    """Figures and summary of a finished run."""
+    """Results, figures and summary of the finished units."""
     from attentropy.lab.figures import draw
 
+    machine = dict(describe())
+    store.finish(machine)
     results = Results(store.rows())
     experiment = store.plan.experiment
     for figure in experiment.figures:
         draw(figure, results, store.path / f"{figure.name}.png")
-    about = {**store.plan.record(), "command": store.plan.command(), "machine": dict(describe())}
-    store.write(SUMMARY, summary(experiment, results, about))
+    store.write(SUMMARY, summary(experiment, results, store.about(machine)))
     return results
 
 

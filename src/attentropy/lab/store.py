@@ -58,14 +58,25 @@ class Store:
         self._write(f"units/{unit.name}.json", _json(named))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows of all units, in the order of the plan."""
-        return [row for unit in self.plan.units() for row in _read(self._file(unit))]
+        """Rows of the finished units, in the order of the plan."""
+        done = [unit for unit in self.plan.units() if self.has(unit)]
+        return [row for unit in done for row in _read(self._file(unit))]
+
+    def about(self, machine: dict[str, Any]) -> dict[str, Any]:
+        """The plan, how much of it is done, the command and the machine."""
+        units = self.plan.units()
+        done = [sum(map(self.has, units)), len(units)]
+        return {
+            **self.plan.record(),
+            "units": done,
+            "command": self.plan.command(),
+            "machine": machine,
+        }
 
     def finish(self, machine: dict[str, Any]) -> None:
         """Write all rows as JSON and as CSV."""
         rows = self.rows()
-        about = {**self.plan.record(), "command": self.plan.command(), "machine": machine}
-        self._write(RESULTS, _json({**about, "rows": rows}))
+        self._write(RESULTS, _json({**self.about(machine), "rows": rows}))
         self._write(TABLE, _csv(rows))
 
     def write(self, name: str, text: str) -> None:

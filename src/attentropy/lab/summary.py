@@ -28,9 +28,11 @@ def ran(about: dict[str, Any]) -> str:
     m = about["machine"]
     kind = "quick configuration" if about["quick"] else "full configuration"
     seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
+    done, all_units = about["units"]
+    part = "" if done == all_units else f", **incomplete: {done} of {all_units} units**"
     settings = ", ".join(f"{k} = {_plain(v)}" for k, v in about["config"].items())
     return (
-        f"Run: `{about['command']}` ({kind}, {seeds}) on {m['date']}, {m['cpu']}, "
+        f"Run: `{about['command']}` ({kind}, {seeds}{part}) on {m['date']}, {m['cpu']}, "
         f"{m['threads']} thread{'s' if m['threads'] != 1 else ''}, torch {m['torch']}, "
         f"attentropy {about['attentropy']}. Settings: {settings}. "
         "Numbers are mean ± standard deviation over seeds."
@@ -46,7 +48,7 @@ def markdown(table: Table, results: Results) -> str:
     for key in dict.fromkeys(tuple(row.get(name) for name in table.down) for row in rows):
         chosen = dict(zip(table.down, key, strict=True))
         cells = [rows.over(table.metric, **chosen, **{table.across: c}) for c in columns]
-        if any(cell.count for cell in cells):
+        if any(cell.size for cell in cells):
             lines.append(" | ".join([*map(str, key), *(c.text(table.digits) for c in cells)]))
     return "\n".join(f"| {line} |" for line in lines)
 

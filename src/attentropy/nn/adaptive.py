@@ -6,9 +6,10 @@ equation H(lambda) = target has at most one solution, and a bracket around it ca
     phi = log((L - H) / H),   L = log n,   x = log lambda
 
 phi(x) is close to a straight line, of slope 2 where attention is nearly uniform and of slope 1 to
-2 where it freezes (Gaussian scores). Each update is a secant step in phi, kept inside the bracket;
-where the bracket does not halve, it is cut in the middle. Multiplying lambda by target/H, as one
-finds it written, goes the wrong way and diverges from every start.
+2 where it freezes (Gaussian scores). Each update is a secant step in phi. Steps that lead on with
+little gain double until the solution is between two scales; from then on the bracket halves at
+least every second time. Multiplying lambda by target/H, as one finds it written, goes the wrong way
+and diverges from every start.
 """
 
 import logging
@@ -158,7 +159,7 @@ class AdaptiveScale(nn.Module):
         at_limit = torch.where(rising, x >= self.limits[1] - 1e-6, x <= self.limits[0] + 1e-6)
         self.saturated.copy_(torch.where(pending, active & at_limit, self.saturated))
         self._narrow(active, rising)
-        candidate = x + self._stride(gap, rising)
+        candidate = x + self._stride(gap)
         candidate = self._kept_inside(candidate)
         self._remember(active, _phi(h, room), candidate)
         self._reopen(pending & done)
@@ -173,14 +174,17 @@ class AdaptiveScale(nn.Module):
         self.low.copy_(torch.where(stale & ~rising, -torch.inf, low))
         self.high.copy_(torch.where(stale & rising, torch.inf, high))
 
-    def _stride(self, gap: Tensor, rising: Tensor) -> Tensor:
-        """A secant step, at most twice as long as the last one where no bracket holds it."""
-        slope = (_phi(self.measured, self.room) - self.last_phi) / (self.log_gain - self.last_x)
+    def _stride(self, gap: Tensor) -> Tensor:
+        """A secant step; of the last one's double length where that led on without much gain."""
+        moved = _phi(self.measured, self.room) - self.last_phi
+        slope = moved / (self.log_gain - self.last_x)
         usable = slope.isfinite() & (slope > _SLOPES[0]) & (slope < _SLOPES[1])
         stride = gap / torch.where(usable, slope, _SLOPE)
         onward = (self.step.sign() == gap.sign()) & (self.step != 0)
-        reach = torch.where(onward, (2 * self.step.abs()).clamp(min=_FAR), _FAR)
-        return stride.clamp(min=-reach, max=reach)
+        double = 2 * self.step.abs()
+        least = torch.where(onward & (gap.abs() > (gap + moved).abs() / 2), double, 0.0)
+        most = torch.where(onward, double.clamp(min=_FAR), _FAR)
+        return stride.sign() * stride.abs().clamp(min=least, max=most)
 
     def _kept_inside(self, candidate: Tensor) -> Tensor:
         """Inside the bracket, and in its middle if the last step did not halve it."""

@@ -26,13 +26,16 @@ class Recorder:
         self.forwards = 0
         self.inside = False
         self.recording = True
+        self.training_only = False
         self._counted: Tensor | None = None
 
-    def begin(self, *_: Any) -> None:
+    def begin(self, model: nn.Module, *_: Any) -> None:
         """A forward pass of the whole model starts."""
         if torch.compiler.is_compiling():
             return
         self.recording = self.forwards % self.every == 0
+        if self.training_only and not model.training:
+            self.recording = False
         self.forwards += 1
         self.inside = True
         self._counted = None

@@ -33,7 +33,7 @@ class Shared:
         owners: Collection[Owner],
         *,
         group: Group = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
     ) -> None:
         self.owners = owners
         self.reducer = Reducer(group=group, device=device)
@@ -85,7 +85,7 @@ def totals(owners: Collection[Owner]) -> Totals:
                 continue
             name = _BREAK.join((owner.name, str(call), phase, owner.kind))
             sums |= {f"{name}{_BREAK}{x}": getattr(slot, x).clone() for x in _SUMS}
-            sizes = torch.tensor([slot.head_dim, slot.length, slot.is_causal])
+            sizes = torch.tensor([slot.head_dim, slot.length, float(slot.is_causal)])
             maxima |= {f"{name}{_BREAK}top": slot.top.clone(), f"{name}{_BREAK}sizes": sizes}
     return Totals(sums, maxima)
 
@@ -97,6 +97,18 @@ def slots(whole: Totals) -> dict[Place, Slot]:
         layer, call, phase, kind, what = name.split(_BREAK)
         found.setdefault(Place(layer, int(call), phase, kind), {})[what] = x
     return {place: _slot(tensors) for place, tensors in found.items()}
+
+
+def fill(owners: Collection[Owner], whole: Totals) -> None:
+    """Put totals in the place of what slots hold, into their own memory."""
+    known = {owner.name: owner for owner in owners}
+    for owner in known.values():
+        for slot in owner.slots.values():
+            slot.clear()
+    for place, slot in slots(whole).items():
+        if place.layer in known:
+            mine = known[place.layer].slot_of((place.call, place.phase), slot.heads)
+            mine.merge(slot.state())
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:

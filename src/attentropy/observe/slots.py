@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attentropy.observe.asked import Asked
 from attentropy.observe.measures import ROWS, SAMPLED, Kept, Sums
@@ -62,10 +62,6 @@ class Slot:
             sums.zero_()
         self.top.fill_(-torch.inf)
         self.kept.clear()
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums and the maximum, for reduction across processes."""
-        return self.rows, self.top, self.sampled, self.overlap
 
 
 @dataclass(eq=False)

@@ -57,6 +57,7 @@ class Watch:
         self.model = model
         self.recorder = Recorder(every=every, keep=keep, sample=sample)
         self._undo: ExitStack | None = None
+        self._shared: tuple[Any, shared.Shared] | None = None
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -129,16 +130,20 @@ class Watch:
             for slot in owner.slots.values():
                 slot.clear()
 
+    @property
+    def running(self) -> bool:
+        """Between start and stop?"""
+        return self._undo is not None
+
     def reduce(self, group: Any = None) -> None:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
-        One small collective, and ranks that recorded nothing are fine; see
+        One small collective; processes that recorded nothing, or other places, are fine. See
         attentropy.observe.shared for samples that are not waited for.
         """
-        owners = {owner.name: owner for owner in self.recorder.owners}
-        whole = shared.Shared(owners.values(), group=group).whole()
-        for place, slot in shared.slots(whole).items():
-            owners[place.layer].slots[place.call, place.phase] = slot
+        if self._shared is None or self._shared[0] is not group:
+            self._shared = group, shared.Shared(self.recorder.owners, group=group)
+        shared.fill(self.recorder.owners, self._shared[1].whole())
 
     def _own(self, undo: ExitStack) -> None:
         """Give every module that may call attention an owner record."""

@@ -70,7 +70,7 @@ def _fresh(layer: MultiheadAttention, x: Tensor) -> Row:
     return {
         "entropy": stats.entropy.mean().item(),
         "gradient": math.hypot(queries, keys) / values,
-        "flow": stats.gradient_flow.mean().item(),  # type: ignore[union-attr]
+        "flow": stats.gradient_flow.mean().item(),
     }
 
 
@@ -129,8 +129,8 @@ def conclude(results: Results) -> list[str]:
     strongest = max(gradient, key=lambda s: gradient[s])
     lines.append(
         f"Training from a score spread of {best:g} ends best ({level[best]:.1f} %); from the "
-        f"smallest {level[min(level)]:.1f} %, from the largest {level[max(level)]:.1f} %. The first "
-        f"gradient is largest at spread {strongest:g}."
+        f"smallest {level[min(level)]:.1f} %, from the largest {level[max(level)]:.1f} %. The "
+        f"first gradient is largest at spread {strongest:g}."
     )
     return lines
 

@@ -41,7 +41,9 @@ def _noise(law: str, trials: int, n: int, rng: np.random.Generator) -> tuple[Arr
     sigma = 0.5
     if law in LAWS:
         kind, scale = LAWS[law]
-        return noise.draw(kind, scale, (trials, n), rng), float(noise.relative_variance(kind, scale))
+        return noise.draw(kind, scale, (trials, n), rng), float(
+            noise.relative_variance(kind, scale)
+        )
     if law == SHARED:
         return np.repeat(rng.normal(0, sigma, (trials, 1)), n, 1), 0.0
     if law == CORRELATED:  # half of the variance is common to all keys, and cannot act
@@ -137,7 +139,7 @@ def conclude(results: Results) -> list[str]:
             law: results.over("slope", condition=law, row=row, kind="slope")
             for law in results.values("condition")
         }
-        said = ", ".join(f"{law} {s.mean:+.2f}" for law, s in slopes.items() if s.count)
+        said = ", ".join(f"{law} {s.mean:+.2f}" for law, s in slopes.items() if s.size)
         lines.append(f"Exponent of error ~ n^slope, {row} rows: {said}.")
     ratios = [
         r["error"] / r["theory"]
@@ -151,8 +153,8 @@ def conclude(results: Results) -> list[str]:
     )
     lines.append(
         "Laplace noise above 1/2 (no variance of e^eps) falls slower than 1/sqrt n, above 1 (no "
-        "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with the "
-        "index, under values that do too, leaves a bias that no number of keys averages out."
+        "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with "
+        "the index, under values that do too, leaves a bias that no number of keys averages out."
     )
     return lines
 

@@ -75,6 +75,7 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
             row = {"rule": name, "n": n, "entropy": _mean(stats.entropy), "gain": gain}
             row["theory"] = _theory(condition, n, gain * config.spread, config.margin)
             if condition == "planted":
+                assert stats.lse is not None
                 row["found"] = _mean((scores[:, 0, None] * gain - stats.lse[:, 0]).exp())
             rows.append(row)
     return rows

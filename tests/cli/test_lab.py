@@ -1,0 +1,57 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from attentropy.cli import main
+from attentropy.lab.registry import HOMES
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, ["lab", *arguments])
+
+
+def test_list():
+    done = call("list")
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.output.splitlines()] == list(HOMES)
+
+
+@pytest.mark.parametrize("name", ["scales", "noise", "sparsity", "positions"])
+def test_quick_runs_of_the_cheapest(tmp_path, name):
+    out = tmp_path / "out"
+    done = call(name, "--quick", "--seeds", "1", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert f"{name} (quick run)" in done.output
+    results = json.loads((out / "results.json").read_text())
+    assert results["quick"] is True
+    assert results["rows"]
+    assert list(out.glob("*.png"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in HOMES if name not in ("scales", "noise")])
+def test_quick_runs_of_the_others(tmp_path, name):
+    done = call(name, "--quick", "--seeds", "1", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+
+
+def test_resume_of_a_finished_run_gives_the_same(tmp_path):
+    arguments = ("sparsity", "--quick", "--seeds", "1", "--out", str(tmp_path / "out"))
+    call(*arguments)
+    before = (tmp_path / "out/results.csv").read_bytes()
+    refused = call(*arguments)
+    assert refused.exit_code == 1
+    assert "add --resume to complete it" in refused.output
+    assert call(*arguments, "--resume").exit_code == 0
+    assert (tmp_path / "out/results.csv").read_bytes() == before
+
+
+def test_complaints(tmp_path):
+    done = call("sparsty", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 1
+    assert "did you mean 'sparsity'?" in done.output
+    done = call("sparsity", "--seeds", "0", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 1
+    assert "seeds must be >= 1, got 0" in done.output
+    assert not (tmp_path / "out").exists()

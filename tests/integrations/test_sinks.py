@@ -1,0 +1,71 @@
+import json
+import math
+
+import pytest
+import torch
+
+from attentropy.errors import ArgumentTypeError
+from attentropy.integrations.sinks import CELL, JSONLines, TensorBoard, Tracker, image
+from attentropy.observe.alarms import Ring
+from attentropy.observe.summary import Metrics
+from tests.observe.test_diagnose import healthy
+
+ROWS = [healthy(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
+RING = Ring(3, "logit growth", "critical", ((0, 1),), "logits reached 60")
+
+
+def metrics():
+    return Metrics(
+        {"attn/entropy/mean": 1.5, "attn/x": math.nan}, rows=ROWS, rings=[RING], loss=2.0
+    )
+
+
+def test_json_lines(tmp_path):
+    sink = JSONLines(tmp_path / "new" / "run.jsonl")
+    sink(metrics(), 3)
+    sink({"a": 1.0}, 4)
+    first, second = map(json.loads, (tmp_path / "new" / "run.jsonl").read_text().splitlines())
+    assert first == {
+        "step": 3, "attn/entropy/mean": 1.5, "attn/x": None, "loss": 2.0,
+        "alarms": ["logits reached 60"],
+    }  # fmt: skip
+    assert second == {"step": 4, "a": 1.0}
+
+
+def test_tensorboard_holds_scalars_images_and_alarms(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    sink = TensorBoard(tmp_path)
+    sink(metrics(), 3)
+    sink.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    (scalar,) = events.Scalars("attn/entropy/mean")
+    assert (scalar.step, scalar.value) == (3, 1.5)
+    (picture,) = events.Images("attn/heads/normalized_entropy")
+    assert (picture.width, picture.height) == (4 * CELL, 2 * CELL)
+    assert "attn/alarms/text_summary" in events.Tags()["tensors"]
+
+
+def test_image_is_layers_by_heads():
+    picture = image(ROWS, "normalized_entropy", low=0.0, high=1.0)
+    assert picture.shape == (2 * CELL, 4 * CELL)
+    assert torch.equal(picture[0, ::CELL], torch.arange(4) / 4)
+
+
+def test_tracker_calls_log():
+    calls = []
+
+    class Wandb:
+        def log(self, metrics, step):
+            calls.append((metrics, step))
+
+    Tracker(Wandb())({"a": 1.0}, 5)
+    assert calls == [({"a": 1.0}, 5)]
+
+
+def test_bad_arguments():
+    with pytest.raises(ArgumentTypeError, match="TensorBoard: writer must be a directory"):
+        TensorBoard(3)
+    with pytest.raises(ArgumentTypeError, match="Tracker: tracker must be something with log"):
+        Tracker("wandb")
