@@ -74,6 +74,16 @@ def test_unknown_command_is_a_usage_error():
     assert "No such command 'unicorn'" in done.output
 
 
+def test_ctrl_c_gives_the_usual_code(monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attentropy.kernels.doctor.doctor", interrupt)
+    done = call("doctor")
+    assert done.exit_code == 130
+    assert "stopped" in done.output
+
+
 def test_help_imports_nothing_heavy():
     assert loaded() == ""
 

@@ -5,6 +5,7 @@ Commands are imported when they are used, and torch inside them, so that --help 
 
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -54,6 +55,13 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"attentropy.cli.{cmd_name}").command
         command.epilog = command.epilog or epilog(cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in grouped():
