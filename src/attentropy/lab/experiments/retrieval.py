@@ -236,8 +236,9 @@ def conclude(results: Results) -> list[str]:
     lines.append(
         "Theory: priorities are iid with a density that does not vanish at its upper edge (a = 1), "
         "so a row holds its entropy only if the scale grows like n^(1/a) = n; measured, it must "
-        f"grow like n^{_exponent(results):.2f}. log n falls behind from the start, and "
-        "HoldEntropy, which reckons with Gaussian tails, hardly moves at this spread."
+        f"grow like n^{_exponent(results):.2f} (what scores carry of the class thins their upper "
+        "edge, a > 1). log n falls behind from the start, and HoldEntropy, which reckons with "
+        "Gaussian tails, hardly moves at this spread."
     )
     lines.append(
         "What limits the rest is not the scale: scores carry a little of the class, and at "

@@ -35,7 +35,7 @@ class Config:
     steps: int = 400
     batch: int = 64
     rate: float = 3e-3
-    tested: int = 120
+    tested: int = 80
     trained: tuple[str, ...] = tuple(TRAINED)
 
 
@@ -154,7 +154,7 @@ EXPERIMENT = Experiment(
     name="extrapolate/vision",
     question="Digits at 4 and 16 times the patches of training: must attention sharpen?",
     full=Config(),
-    quick=Config(sides=(8, 16), width=16, layers=1, steps=60, tested=64, trained=("1/sqrt d",)),
+    quick=Config(sides=(8, 16), layers=1, steps=150, tested=64, trained=("1/sqrt d",)),
     conditions=conditions,
     measure=measure,
     tables=(
