@@ -80,11 +80,11 @@ def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> Non
 
 
 def _plain_ticks(axis: Any, places: list[Any]) -> None:
-    """At most five lengths, written out."""
+    """At most six lengths, written out."""
     from matplotlib.ticker import NullLocator
 
     places = [p for p in places if p > 0]
-    step = max(1, -(-len(places) // 5))
+    step = max(1, -(-len(places) // 6))
     shown = places[::step]
     axis.set_xticks(shown, [f"{p:g}" for p in shown])
     axis.xaxis.set_minor_locator(NullLocator())
