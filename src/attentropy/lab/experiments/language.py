@@ -210,8 +210,10 @@ EXPERIMENT = Experiment(
     name="extrapolate/language",
     question="Byte language models beyond their trained length: when does log n help?",
     full=Config(),
-    quick=Config(width=32, heads=2, steps=30, tokens=1024, times=(1, 4), tested=2048,
-                 positions=("RoPE",), rules=(PLAIN,)),
+    quick=Config(
+        width=32, heads=2, steps=150, tokens=1024, times=(1, 4), tested=8192, rules=(PLAIN,),
+        positions=("RoPE", "no positions"),
+    ),
     conditions=conditions,
     measure=measure,
     tables=(
