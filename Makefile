@@ -5,10 +5,10 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check bench sanitize clean
+.PHONY: demo test lint check slow bench sanitize clean
 
 demo: $(PACKAGE)
-	$(BIN)/python examples/heads_of_a_small_model.py
+	$(BIN)/attentropy scan --calibrate --out demo
 
 test: lint check
 
@@ -20,6 +20,10 @@ lint: $(TOOLS)
 
 check: $(TOOLS)
 	$(BIN)/python -m pytest -n 2 -q
+	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
+
+slow: $(TOOLS)
+	$(BIN)/python -m pytest -n 2 -q -m slow
 
 bench: $(PACKAGE)
 	$(BIN)/python -m benchmarks

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from attentropy.observe.steer import steer as steer
     from attentropy.observe.watch import watch as watch
     from attentropy.ring import ring_attend as ring_attend
+    from attentropy.scans.scan import scan as scan
+    from attentropy.scans.schema import Scan as Scan
     from attentropy.totals import reduce_heads as reduce_heads
 
 _HOMES = {
@@ -47,9 +49,11 @@ _HOMES = {
     "attentropy.observe.monitor": "Monitor",
     "attentropy.observe.plan": "Plan",
     "attentropy.weights": "Softmax Gumbel Hard ReluSquared Linear Kernelised L1 L2 Decay",
+    "attentropy.scans.scan": "scan",
+    "attentropy.scans.schema": "Scan",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "report")
+_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "scans", "report")
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
 

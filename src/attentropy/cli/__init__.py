@@ -3,13 +3,19 @@
 Commands are imported when they are used, and torch inside them, so that --help is immediate.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import click
 
 from attentropy._version import __version__
+from attentropy.cli.examples import epilog
 
 COMMANDS: dict[str, str] = {
+    "scan": "From a model to a report: every head at several lengths.",
+    "report": "The HTML report of a training run, or of a scan.json again.",
+    "serve": "Scans and runs of a folder on a local web page, live.",
     "watch": "Follow a training run in the terminal.",
     "runs": "List recorded training runs.",
     "export": "Write every number of a run as CSV or Parquet.",
@@ -20,6 +26,21 @@ COMMANDS: dict[str, str] = {
     "bench": "Time attention with statistics against torch's attention without.",
     "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
+
+GROUPS: dict[str, str] = {
+    "Look at a model": "scan report serve",
+    "Follow a training run": "runs watch export",
+    "Theory and experiments": "theory claims curves lab",
+    "This machine": "doctor bench",
+}  # heading -> names; a command that is in none is listed under "More"
+
+
+def grouped() -> Iterator[tuple[str, list[str]]]:
+    """Headings with the commands under them; every command of COMMANDS exactly once."""
+    placed = {name for names in GROUPS.values() for name in names.split()}
+    for heading, names in GROUPS.items():
+        yield heading, [name for name in names.split() if name in COMMANDS]
+    yield "More", [name for name in COMMANDS if name not in placed]
 
 
 class _Commands(click.Group):
@@ -32,14 +53,24 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"attentropy.cli.{cmd_name}").command
+        command.epilog = command.epilog or epilog(cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(130)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for heading, names in grouped():
+            if names:
+                with formatter.section(heading):
+                    formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_Commands, epilog="Each command has its own --help, with examples.")
 @click.version_option(__version__, prog_name="attentropy")
 def main() -> None:
     """Where is attention sharp, blurred or broken, and how to fix it."""

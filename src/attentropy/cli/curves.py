@@ -1,5 +1,6 @@
 """`attentropy curves`: the figures of the theory, with their numbers."""
 
+import json
 from pathlib import Path
 
 import click
@@ -9,10 +10,15 @@ import click
 @click.option("--out", default="curves", show_default=True, help="Folder to write to.")
 @click.option("--only", multiple=True, help="Only this figure; repeatable. Names: see --list.")
 @click.option("--list", "list_", is_flag=True, help="List the figures and stop.")
-def command(out: str, only: tuple[str, ...], list_: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+def command(out: str, only: tuple[str, ...], list_: bool, as_json: bool) -> None:
     """Write each figure as PNG and SVG, and the numbers it shows as CSV."""
     from attentropy.report.curves import FIGURES, write
 
+    if list_ and as_json:
+        rows = [{"name": name, "title": figure.title} for name, figure in FIGURES.items()]
+        click.echo(json.dumps(rows))
+        return
     if list_:
         for name, figure in FIGURES.items():
             click.echo(f"{name:26} {figure.title}")
@@ -25,8 +31,12 @@ def command(out: str, only: tuple[str, ...], list_: bool) -> None:
 
     console = Console(stderr=True)
     chosen = [FIGURES[name] for name in only or FIGURES]
-    for figure in track(
+    shown = track(
         chosen, "drawing", console=console, transient=True, disable=not console.is_terminal
-    ):
-        for path in write(figure, Path(out)):
-            click.echo(path)
+    )
+    written = {figure.name: [str(path) for path in write(figure, Path(out))] for figure in shown}
+    if as_json:
+        click.echo(json.dumps(written))
+        return
+    for paths in written.values():
+        click.echo("\n".join(paths))

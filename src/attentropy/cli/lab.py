@@ -1,5 +1,6 @@
 """`attentropy lab`: run an experiment with seeds, error bars, figures and a conclusion."""
 
+import json
 from pathlib import Path
 
 import click
@@ -11,7 +12,10 @@ import click
 @click.option("--seeds", default=3, show_default=True, help="How many seeds, from 0 on.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
-def command(name: str, quick: bool, seeds: int, out: Path | None, resume: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+def command(
+    name: str, quick: bool, seeds: int, out: Path | None, resume: bool, as_json: bool
+) -> None:
     """Run the experiment NAME, or `list` all of them.
 
     Writes results.json, results.csv, figures and summary.md into the directory --out, which is
@@ -19,7 +23,7 @@ def command(name: str, quick: bool, seeds: int, out: Path | None, resume: bool) 
     the same numbers.
     """
     if name == "list":
-        _list()
+        _list(as_json)
         return
     from rich.console import Console
     from rich.markdown import Markdown
@@ -28,7 +32,7 @@ def command(name: str, quick: bool, seeds: int, out: Path | None, resume: bool) 
     from attentropy.lab.plan import Plan
     from attentropy.lab.registry import find
     from attentropy.lab.runner import run
-    from attentropy.lab.store import SUMMARY
+    from attentropy.lab.store import RESULTS, SUMMARY
 
     try:
         plan = Plan(find(name), quick=quick, seeds=seeds)
@@ -36,6 +40,9 @@ def command(name: str, quick: bool, seeds: int, out: Path | None, resume: bool) 
         run(plan, where, resume=resume)
     except AttentropyError as error:
         raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
+        return
     Console().print(Markdown((where / SUMMARY).read_text(encoding="utf-8")))
     click.echo(f"written to {where}")
 
@@ -44,8 +51,12 @@ def _default(name: str, *, quick: bool) -> Path:
     return Path("lab-results") / (name.replace("/", "-") + ("-quick" if quick else ""))
 
 
-def _list() -> None:
+def _list(as_json: bool) -> None:
     from attentropy.lab.registry import all_experiments
 
+    if as_json:
+        rows = [{"name": one.name, "question": one.question} for one in all_experiments()]
+        click.echo(json.dumps(rows))
+        return
     for experiment in all_experiments():
         click.echo(f"{experiment.name:26} {experiment.question}")

@@ -1,0 +1,45 @@
+"""Examples at the end of each command's help; a test asks that every command has some."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "scan": (
+        "attentropy scan",
+        "attentropy scan models/my-llama --text book.txt --out scan",
+        "attentropy scan model.gguf --lengths 512,2048,8192 --calibrate",
+        "attentropy scan after/ --compare before/scan.json",
+    ),
+    "report": (
+        "attentropy report my-run",
+        "attentropy report scan/scan.json --out scan.html",
+    ),
+    "serve": ("attentropy serve", "attentropy serve results --port 9000"),
+    "runs": ("attentropy runs", "attentropy runs --dir attentropy_runs --json"),
+    "watch": ("attentropy watch my-run", "attentropy watch my-run --once"),
+    "export": (
+        "attentropy export my-run --out my-run.csv",
+        "attentropy export my-run --parquet",
+    ),
+    "theory": (
+        "attentropy theory",
+        "attentropy theory S_relu2",
+        "attentropy theory S_relu2 beta=-1 gamma=2",
+    ),
+    "claims": (
+        "attentropy claims",
+        "attentropy claims --source 001",
+        "attentropy claims --id '001-(61)' --json",
+    ),
+    "curves": ("attentropy curves --list", "attentropy curves --only entropy_length --out figures"),
+    "lab": (
+        "attentropy lab list",
+        "attentropy lab noise --quick",
+        "attentropy lab noise --seeds 5 --out results/noise --resume",
+    ),
+    "doctor": ("attentropy doctor", "attentropy doctor --json"),
+    "bench": ("attentropy bench --quick", "attentropy bench --only fused --json > bench.json"),
+}
+
+
+def epilog(name: str) -> str | None:
+    """The examples of a command, as click prints them line by line."""
+    lines = EXAMPLES.get(name)
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None

@@ -1,0 +1,37 @@
+"""`attentropy report`: a training run, or a scan again, as one HTML file."""
+
+from pathlib import Path
+
+import click
+
+from attentropy.cli.failures import one_sentence
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The HTML file; beside RUN by default."
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def command(name: str, out: Path | None, debug: bool) -> None:
+    """Make the HTML report of RUN: a run of the Monitor by file or name, or a scan.json."""
+    with one_sentence(debug=debug):
+        target = _write(name, out)
+        click.echo(f"Report: {target}")
+
+
+def _write(name: str, out: Path | None) -> Path:
+    from attentropy.report import run_page, scan_page
+    from attentropy.report.runstore import find_run, read_run
+    from attentropy.scans.store import load, write_atomically
+
+    given = Path(name)
+    if given.suffix == ".json" or (given / "scan.json").is_file():
+        page = scan_page(load(given))
+        target = given.with_suffix(".html") if given.is_file() else given / "report.html"
+    else:
+        found = find_run(name)
+        page = run_page(read_run(found))
+        target = found.with_suffix(".html")
+    write_atomically(out or target, page.encode())
+    return out or target

@@ -1,0 +1,112 @@
+// Building the page. Text only ever enters through textContent: names are untrusted.
+
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
+
+function el(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") node.className = value;
+    else if (name === "text") node.textContent = value;
+    else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function icon(...paths) {
+  const svg = document.createElementNS(SVG_NAMESPACE, "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  for (const attributes of paths) {
+    const path = document.createElementNS(SVG_NAMESPACE, "path");
+    for (const [name, value] of Object.entries(attributes)) path.setAttribute(name, value);
+    svg.append(path);
+  }
+  return svg;
+}
+
+const stroke = (d) => ({
+  d,
+  fill: "none",
+  stroke: "currentColor",
+  "stroke-width": "2",
+  "stroke-linecap": "round",
+  "stroke-linejoin": "round",
+});
+
+const announce = (text) => {
+  document.getElementById("announcer").textContent = text;
+};
+
+// A choice of a few values as a row of buttons that arrow keys move through.
+function segments(label, options, chosen, choose) {
+  const group = el("div", { class: "segments", role: "radiogroup", "aria-label": label });
+  const mark = (index) => {
+    [...group.children].forEach((button, i) => {
+      button.setAttribute("aria-checked", String(i === index));
+      button.tabIndex = i === index ? 0 : -1;
+    });
+  };
+  const pick = (index) => {
+    mark(index);
+    choose(options[index].value);
+  };
+  options.forEach((option, index) => {
+    group.append(
+      el("button", {
+        class: "segment",
+        type: "button",
+        role: "radio",
+        text: option.label,
+        "data-value": option.value,
+        onclick: () => pick(index),
+      }),
+    );
+  });
+  group.addEventListener("keydown", (event) => {
+    const move = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const now = [...group.children].indexOf(document.activeElement);
+    const next = (now + move + options.length) % options.length;
+    group.children[next].focus();
+    pick(next);
+  });
+  mark(Math.max(0, options.findIndex((option) => option.value === chosen)));
+  return group;
+}
+
+function codeBlock(text) {
+  const button = el("button", { class: "copy", type: "button", text: "Copy", "aria-label": "Copy the call" });
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Ctrl+C";
+      getSelection().selectAllChildren(block.firstChild);
+    }
+    setTimeout(() => (button.textContent = "Copy"), 1600);
+  });
+  const block = el("div", { class: "code" }, el("span", { text }), button);
+  return block;
+}
+
+function table(head, rows) {
+  const cell = (tag, value) => {
+    const number = typeof value === "object" && value !== null && "number" in value;
+    return el(tag, { class: number ? "number" : null, text: number ? value.number : value });
+  };
+  return el(
+    "div",
+    { class: "scroll" },
+    el(
+      "table",
+      {},
+      el("thead", {}, el("tr", {}, ...head.map((value) => cell("th", value)))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((value) => cell("td", value))))),
+    ),
+  );
+}

@@ -1,0 +1,146 @@
+// Entropy and perplexity against length, before and after calibration.
+
+function lengthPage(state) {
+  const scan = state.scan;
+  const parts = [
+    el(
+      "div",
+      { class: "two" },
+      chartCard("Entropy against length", "Median over heads, with the middle 80 % of heads as a band.", entropyOverLength(scan)),
+      scan.measures.some((measure) => measure.perplexity !== null)
+        ? chartCard("Text perplexity against length", scan.calibration ? "Lower is better. Calibration is tried on the beginnings of the longest windows, before and after." : "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
+        : chartCard("Text perplexity against length", "This model predicts no next token, so it has no perplexity.", el("p", { class: "empty", text: "Not a causal language model." })),
+    ),
+    chartCard("Growth of each head", "Slope of entropy on log n, head by head: 0 is invariant, 1 is blurring. Choose a point to open its head.", slopeChart(state)),
+    el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: "Lengths" })), lengthTable(scan)),
+  ];
+  if (scan.calibration) parts.splice(1, 0, calibrationCard(scan));
+  return el("div", { class: "page" }, ...parts);
+}
+
+const chartCard = (title, text, content) =>
+  el("section", { class: "card", "aria-label": title }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: title }), el("p", { text }))), content);
+
+function entropyOverLength(scan) {
+  const xs = scan.lengths.map(Math.log2);
+  const at = (share) => scan.measures.map((measure) => quantile(measure.statistics.entropy.flat(), share));
+  const [low, middle, high] = [at(0.1), at(0.5), at(0.9)];
+  const calibrated = scan.calibration?.rows ?? [];
+  return plot(() => {
+    const t = theme();
+    const clear = { colour: "transparent", width: 0, stack: "band", silent: true, z: 1 };
+    return {
+      xAxis: lengthAxis(scan.lengths),
+      yAxis: valueAxis("nats", { min: 0 }),
+      tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
+      legend: legend(["*median", "uniform", ...(calibrated.length ? ["mean before", "*mean calibrated"] : [])]),
+      series: [
+        line("\u0000low", pairs(xs, low), 0, clear),
+        line("\u0000band", pairs(xs, above(high, low)), 0, { ...clear, area: { color: t.band } }),
+        line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
+        line("median", pairs(xs, middle), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+        ...(calibrated.length
+          ? [
+              line("mean before", calibrated.map((row) => [Math.log2(row.length), row.entropy_before]), 1),
+              line("mean calibrated", calibrated.map((row) => [Math.log2(row.length), row.entropy_after]), 2, { symbol: "diamond", size: 9, dash: "solid" }),
+            ]
+          : []),
+      ],
+    };
+  }, 330);
+}
+
+function perplexityOverLength(scan) {
+  const measured = scan.measures.map((measure) => [Math.log2(measure.length), measure.perplexity]);
+  const rows = (scan.calibration?.rows ?? []).filter((row) => row.perplexity_after !== null);
+  const tried = (name) => rows.map((row) => [Math.log2(row.length), row[name]]);
+  const names = rows.length ? ["*all windows", "*the same text, before", "*the same text, calibrated"] : ["*all windows"];
+  return plot(() => ({
+    xAxis: lengthAxis(scan.lengths),
+    yAxis: valueAxis("perplexity", { scale: true }),
+    tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
+    legend: legend(names),
+    series: [
+      line("all windows", measured, 0, { symbol: "circle", width: rows.length ? 1.5 : 2.5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+      ...(rows.length
+        ? [
+            line("the same text, before", tried("perplexity_before"), 1, { symbol: "rect", width: 2.5 }),
+            line("the same text, calibrated", tried("perplexity_after"), 2, { symbol: "diamond", size: 10, width: 2.5, dash: "solid" }),
+          ]
+        : []),
+    ],
+  }), 330);
+}
+
+function slopeChart(state) {
+  const points = state.scan.slopes.flatMap((row, layer) =>
+    row.map((value, head) => ({ value: [layer + (row.length > 1 ? (head / (row.length - 1) - 0.5) * 0.5 : 0), value, layer, head] })).filter((point) => point.value[1] !== null),
+  );
+  const node = el("div");
+  mount(
+    node,
+    () => {
+      const t = theme();
+      const guide = (at, text) => ({ yAxis: at, label: { formatter: text, color: t.muted, position: "insideEndTop", fontSize: 11.5 } });
+      return {
+        grid: { left: 44, right: 18, top: 20, bottom: 44 },
+        xAxis: axis({ axis: { type: "value", min: -0.6, max: state.scan.layers.length - 0.4, interval: 1, name: "Layer", nameLocation: "middle", nameGap: 26 }, label: { formatter: (value) => (Number.isInteger(value) ? String(value) : ""), customValues: state.layers.map((_, i) => i) } }),
+        yAxis: valueAxis("", {}),
+        tooltip: tooltip((item) => tip(headName(item.value[2], item.value[3]), [[null, "slope", short(item.value[1])]]), "item"),
+        series: [
+          {
+            type: "scatter", data: points, symbolSize: 9,
+            itemStyle: { color: t.accent, opacity: 0.75, borderColor: t.surface, borderWidth: 1 },
+            markLine: { silent: true, symbol: "none", lineStyle: { color: t.muted, type: [4, 4] }, data: [guide(0, "invariant"), guide(1, "blurring")] },
+          },
+        ],
+      };
+    },
+    {
+      height: 260,
+      ready: (chart, entry) => {
+        if (entry.listening) return;
+        entry.listening = true;
+        chart.on("click", (event) => {
+          if (event.componentType !== "series") return;
+          document.getElementById("tab-overview").click();
+          state.select(event.value[2], event.value[3]);
+        });
+      },
+    },
+  );
+  return node;
+}
+
+function lengthTable(scan) {
+  const head = ["Length", { number: "Sequences" }, { number: "Tokens" }, { number: "Median entropy" }, { number: "Normalised" }, { number: "Perplexity" }, { number: "Time" }];
+  const rows = scan.measures.map((measure) => [
+    whole(measure.length),
+    { number: whole(measure.sequences) },
+    { number: whole(measure.tokens) },
+    { number: short(quantile(measure.statistics.entropy.flat(), 0.5)) },
+    { number: short(quantile(measure.statistics.normalized_entropy.flat(), 0.5)) },
+    { number: short(measure.perplexity) },
+    { number: duration(measure.seconds) },
+  ]);
+  return table(head, rows);
+}
+
+function calibrationCard(scan) {
+  const found = scan.calibration;
+  const rows = found.rows.map((row) => [
+    whole(row.length),
+    { number: short(row.entropy_before) },
+    { number: short(row.entropy_after) },
+    { number: short(row.perplexity_before) },
+    { number: short(row.perplexity_after) },
+  ]);
+  const unheld = found.unheld.length ? ` Heads whose scores have too small a range to be held: ${found.unheld.map(([layer, head]) => `${layer}.${head}`).join(", ")}.` : "";
+  return el(
+    "section",
+    { class: "card", "aria-label": "Calibration" },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Calibration" }), el("p", { text: `Holds each head's ${found.hold} at its value for ${whole(found.reference)} tokens.${unheld}` }))),
+    codeBlock(found.call),
+    table(["Length", { number: "Entropy before" }, { number: "after" }, { number: "Perplexity before" }, { number: "after" }], rows),
+  );
+}

@@ -1,0 +1,35 @@
+// Read the data, build the pages.
+
+function start() {
+  const payload = JSON.parse(document.getElementById("payload").textContent);
+  startTheme();
+  if (payload.kind === "run") startRun(payload);
+  else if (payload.kind === "index") startShelf(payload);
+  else startScan(payload);
+  themeState.listeners.push(redrawAll);
+  document.documentElement.dataset.ready = "true";
+}
+
+function startScan(payload) {
+  const state = scanState(payload);
+  const pages = [
+    { id: "overview", title: "Overview", node: overviewPage(state) },
+    { id: "length", title: "Length", node: lengthPage(state) },
+    ...(state.other ? [{ id: "compare", title: "Compare", node: comparePage(state) }] : []),
+    { id: "methods", title: "Methods", node: methodsPage(state) },
+  ];
+  buildShell(state.scan.model.name, pages);
+  reloadOnChange();
+  document.getElementById("foot").textContent = `Made by attentropy ${state.scan.facts.attentropy}. This file needs no network and sends nothing.`;
+}
+
+// A served scan that is still being made: load it again when its file has changed.
+function reloadOnChange() {
+  let first = null;
+  poll((fresh) => {
+    first ??= fresh.stamp;
+    if (fresh.stamp !== first) location.reload();
+  });
+}
+
+start();

@@ -1,0 +1,52 @@
+// Every formula, and the exact call that made these numbers.
+
+function methodsPage(state) {
+  const { scan } = state;
+  const facts = el("dl", { class: "facts" });
+  const fact = (name, value) => value !== null && value !== undefined && value !== "" && facts.append(el("dt", { text: name }), el("dd", { text: value }));
+  fact("Model", `${scan.model.name} (${scan.model.architecture}, ${scan.model.kind})`);
+  fact("Source", scan.model.source);
+  fact("Parameters", whole(scan.model.parameters));
+  fact("Trained length", scan.model.trained_length && whole(scan.model.trained_length));
+  fact("Longest input", scan.model.maximum_length && whole(scan.model.maximum_length));
+  fact("Precision", `${scan.model.dtype} on ${scan.model.device}, ${scan.facts.threads} threads`);
+  fact("Note", scan.model.note);
+  fact("Text", `${scan.input.description}: ${whole(scan.input.tokens)} tokens (${scan.input.tokenizer})`);
+  fact("Files", scan.input.files.join(", "));
+  fact("SHA-256 of the tokens", scan.input.sha256);
+  fact("Made", `${scan.facts.created} in ${duration(scan.facts.seconds)}`);
+  fact("With", `attentropy ${scan.facts.attentropy}, torch ${scan.facts.torch}, schema ${scan.facts.schema}`);
+  return el(
+    "div",
+    { class: "page" },
+    el("section", { class: "card prose" }, el("h2", { text: "The exact call" }), codeBlock(scan.facts.command), el("p", {}), el("p", { text: "The same from Python:" }), codeBlock(scan.facts.call)),
+    el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: "What was measured" })), facts),
+    el(
+      "section",
+      { class: "card long" },
+      el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); distance, spread and received concentration are taken on evenly spaced rows, at most 32 of a forward pass." }))),
+      statisticTable(state.statistics),
+    ),
+    theoryCard(scan),
+  );
+}
+
+function statisticTable(statistics) {
+  const rows = statistics.map((statistic) =>
+    el("tr", {}, el("td", { text: statistic.label }), el("td", { class: "formula", text: statistic.formula }), el("td", { text: statistic.meaning }), el("td", { text: `${statistic.low} → ${statistic.high}` })),
+  );
+  const head = el("tr", {}, ...["Statistic", "Formula", "Meaning", "Low → high"].map((text) => el("th", { text })));
+  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+}
+
+function theoryCard(scan) {
+  const rows = scan.predictions.methods.map(([name, formula, meaning]) =>
+    el("tr", {}, el("td", { text: name }), el("td", { class: "formula", text: formula }), el("td", { text: meaning })),
+  );
+  return el(
+    "section",
+    { class: "card long" },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Length, theory and scale rules" }), el("p", { text: `Predictions start from the measure at ${whole(scan.predictions.reference)} tokens.` }))),
+    el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, ...rows))),
+  );
+}

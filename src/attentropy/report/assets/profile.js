@@ -1,0 +1,137 @@
+// One head: its numbers, entropy and distance along the text, entropy against length, its map.
+
+function profile(state) {
+  const node = el("section", { class: "card", id: "profile", "aria-label": "Head profile", tabindex: "-1" });
+  const self = { node, map: null };
+
+  self.show = () => {
+    const [layer, head] = state.selected;
+    const scan = state.scan;
+    const measure = scan.measures[state.length];
+    self.map = null;
+    node.replaceChildren(
+      el("div", { class: "card-head" }, title(layer, head), steps(layer, head)),
+      values(measure, layer, head),
+      el(
+        "div",
+        { class: "profile-grid" },
+        figure("Entropy along the text", `By query position at length ${whole(measure.length)}; the band runs from one-hot (0) to uniform (log n).`, positionChart(scan, measure, layer, head)),
+        figure("Entropy against length", "Measured, predicted from the spread of the scores, and under each scale rule.", lengthChart(scan, layer, head)),
+        figure("Attended distance", `Mean distance of the keys looked at, at length ${whole(measure.length)}.`, distanceChart(scan, measure, layer, head)),
+        mapFigure(scan, layer, head),
+      ),
+    );
+  };
+
+  function title(layer, head) {
+    const badges = state.findingsOf(layer, head).map((finding) => badge(finding.severity, finding.name));
+    return el(
+      "div",
+      {},
+      el("div", { class: "profile-title" }, el("h2", { id: "profile-title", text: headName(layer, head) }), el("span", { class: "module", text: state.scan.layers[layer].name })),
+      badges.length ? el("div", { class: "profile-badges" }, ...badges) : null,
+    );
+  }
+
+  function steps(layer, head) {
+    const move = (by) => {
+      const all = state.scan.layers.flatMap((part, l) => [...Array(part.heads).keys()].map((h) => [l, h]));
+      const kept = state.filter ? all.filter(([l, h]) => state.filter.has(`${l}.${h}`)) : all;
+      const now = kept.findIndex(([l, h]) => l === layer && h === head);
+      state.select(...kept[(now + by + kept.length) % kept.length], false);
+    };
+    const button = (label, path, by) =>
+      el("button", { class: "icon-button", type: "button", title: label, "aria-label": label, onclick: () => move(by) }, icon(stroke(path)));
+    return el("div", { class: "steps" }, button("Previous head", "M15 5l-7 7 7 7", -1), button("Next head", "M9 5l7 7-7 7", 1));
+  }
+
+  function values(measure, layer, head) {
+    const slope = state.scan.slopes[layer]?.[head];
+    const cells = state.statistics
+      .filter((statistic) => measure.statistics[statistic.key])
+      .map((statistic) => value(statistic.label, measure.statistics[statistic.key][layer][head], statistic.unit, statistic.meaning));
+    return el("dl", { class: "values" }, ...cells, value("Slope of H on log n", slope, "", "0 is invariant, 1 is blurring"));
+  }
+
+  const value = (label, number, unit, meaning) =>
+    el("div", { class: "value", title: meaning }, el("dt", { text: label }), el("dd", {}, short(number), el("small", { text: unit ? ` ${unit}` : "" })));
+
+  function mapFigure(scan, layer, head) {
+    const key = `${layer}.${head}`;
+    if (!scan.maps?.data[key]) return figure("Attention map", "Not kept for this head.", el("p", { class: "empty", text: "Only the maps that fit a small page are kept, heads with findings first." }));
+    self.map = attentionMap(scan.maps, key);
+    return figure("Attention map", "", self.map.node);
+  }
+
+  themeState.listeners.push(() => self.map?.paint());
+  return self;
+}
+
+const figure = (title, text, content) =>
+  el("figure", { class: "figure" }, el("figcaption", {}, el("h3", { text: title }), text ? el("p", { text }) : null), content);
+
+function plot(build, height = 290) {
+  const node = el("div");
+  const option = (width) => {
+    const built = build();
+    return { grid: { left: 44, right: 18, top: 26, bottom: 52 + 19 * legendLines(built, width) }, ...built };
+  };
+  mount(node, option, { height });
+  return node;
+}
+
+const pairs = (xs, ys) => xs.map((x, i) => [x, ys[i]]);
+
+function positionChart(scan, measure, layer, head) {
+  const { positions, visible, entropy } = measure.profile;
+  const most = visible.map((n) => Math.log(Math.max(n, 1)));
+  return plot(() => {
+    const t = theme();
+    return {
+      xAxis: positionAxis("Query position"),
+      yAxis: valueAxis("nats", { min: 0 }),
+      tooltip: lineTip((x) => `Position ${whole(Math.round(x))}`),
+      legend: legend(["this head", "uniform (log n)", "random scores, spread 1"]),
+      series: [
+        line("uniform (log n)", pairs(positions, most), 0, { colour: t.muted, dash: "solid", width: 1, z: 1, area: { color: t.band } }),
+        line("random scores, spread 1", pairs(positions, most.map((h) => Math.max(0, h - 0.5))), 1, { width: 1.5, z: 2 }),
+        line("this head", pairs(positions, entropy[layer][head]), 0, { width: 2.5, z: 4 }),
+      ],
+    };
+  });
+}
+
+function distanceChart(scan, measure, layer, head) {
+  const { positions, visible, distance } = measure.profile;
+  return plot(() => ({
+    xAxis: positionAxis("Query position"),
+    yAxis: valueAxis("tokens", { min: 0 }),
+    tooltip: lineTip((x) => `Position ${whole(Math.round(x))}`),
+    legend: legend(["this head", "uniform attention"]),
+    series: [
+      line("uniform attention", pairs(positions, visible.map((n, i) => (scan.layers[layer].causal ? (n - 1) / 2 : uniformDistance(positions[i], n)))), 1, { colour: theme().muted, width: 1.5, z: 1 }),
+      line("this head", pairs(positions, distance[layer][head]), 0, { width: 2.5 }),
+    ],
+  }));
+}
+
+// Mean |i - j| over n keys, all visible.
+const uniformDistance = (i, n) => (i * (i + 1) + (n - 1 - i) * (n - i)) / (2 * n);
+
+function lengthChart(scan, layer, head) {
+  const xs = scan.lengths.map(Math.log2);
+  const measured = scan.measures.map((measure) => measure.statistics.entropy[layer][head]);
+  const rules = scan.predictions.rules;
+  const curves = scan.predictions.curves[layer][head];
+  return plot(() => ({
+    xAxis: lengthAxis(scan.lengths),
+    yAxis: valueAxis("nats", { min: 0 }),
+    tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
+    legend: legend(["*measured", ...rules, "uniform"]),
+    series: [
+      line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),
+      ...rules.map((rule, i) => line(rule, pairs(xs, curves[i]), i + 1)),
+      line("measured", pairs(xs, measured), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+    ],
+  }));
+}

@@ -1,0 +1,131 @@
+"""A head's entropy at other lengths, predicted: as it is, and under each scale rule.
+
+The head's effective spread x is the one for which Gaussian scores have, on average, the entropy
+that was measured at the trained length. A rule that multiplies the logits by f(n) predicts the
+expected entropy of spread x f(n) / f(reference) at n keys; f is constant for the model as it is.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from attentropy.scans import words
+from attentropy.scans.schema import Measure, Number, Scan
+
+SPREADS = np.concatenate([np.linspace(0.0, 4.0, 17), np.geomspace(4.5, 60.0, 10)])
+RULES = ("theory, 1/√d", "LogLengthFrom", "HoldEntropy", "LogLength(κ=1)")
+METHODS = (
+    ("Slope", "dH / d log n", "Least squares of a head's mean entropy on log n, all lengths."),
+    (
+        "Uniform",
+        "H = log n",
+        "The most entropy there is; n is the geometric mean of the visible keys.",
+    ),
+    (
+        "Theory",
+        "E H(n, x)",
+        "Exact mean entropy of n Gaussian scores of spread x; about log n − x²/2 for x² < 2 log n.",
+    ),
+    (
+        "Effective spread",
+        "x: E H(n₀, x) = H measured",
+        "Solved for each head at the reference length n₀.",
+    ),
+    ("Random scores", "log n − ½", "The same for spread 1, as at initialisation."),
+    (
+        "LogLengthFrom(n₀)",
+        "scale = max(1, log n / log n₀) / √d",
+        "A fixed gap between logits gains weight as a power of n.",
+    ),
+    (
+        "HoldEntropy(n₀, x)",
+        "scale = √max(0, 1 + 2 log(n/n₀) / x²) / √d",
+        "Keeps log n − x²/2 where it is at n₀.",
+    ),
+    (
+        "LogLength(κ)",
+        "scale = κ log n / d",
+        "Entropy-invariant scaling, for models trained with it.",
+    ),
+)
+
+
+def predict(scan: Scan) -> dict[str, Any] | None:
+    """Rules, and [layer][head][rule][length] entropies; None without a measure."""
+    home = words.home(scan)
+    if home is None:
+        return None
+    counts = [_keys(measure) for measure in scan.measures]
+    curves = [
+        [
+            _head(home.statistics["entropy"][layer][head], _keys(home), counts, part.head_dim)
+            for head in range(part.heads)
+        ]
+        for layer, part in enumerate(scan.layers)
+    ]
+    return {
+        "reference": home.length,
+        "rules": RULES,
+        "uniform": [math.log(count) for count in counts],
+        "curves": curves,
+        "methods": METHODS,
+    }
+
+
+def _head(
+    measured: Number, reference: float, counts: list[float], head_dim: int
+) -> list[list[Number]]:
+    if measured is None:
+        return [[None] * len(counts) for _ in RULES]
+    spread = effective_spread(reference, measured)
+    return [
+        [expected_entropy(n, spread * factor) for n, factor in zip(counts, factors, strict=True)]
+        for factors in _factors(spread, reference, counts, head_dim)
+    ]
+
+
+def _factors(
+    spread: float, reference: float, counts: list[float], head_dim: int
+) -> tuple[list[float], ...]:
+    """How much each of RULES multiplies the logits at each length."""
+    growth = [math.log(n / reference) for n in counts]
+    log_reference = math.log(max(reference, 2.0))
+    held = [1 + 2 * gain / max(spread, 1e-9) ** 2 for gain in growth]
+    return (
+        [1.0] * len(counts),
+        [max(1.0, math.log(n) / log_reference) for n in counts],
+        [math.sqrt(max(0.0, inside)) for inside in held],
+        [math.log(n) / math.sqrt(head_dim) for n in counts],
+    )
+
+
+def effective_spread(n: float, entropy: float) -> float:
+    """The spread at which n Gaussian scores have this entropy; at most the largest tabulated."""
+    return float(np.interp(entropy, _entropies(round(n, 6))[::-1], SPREADS[::-1]))
+
+
+def expected_entropy(n: float, spread: float) -> float:
+    """The mean entropy of n Gaussian scores, between tabulated spreads by monotone cubics."""
+    return float(_curve(round(n, 6))(min(spread, SPREADS[-1])))
+
+
+@lru_cache(maxsize=256)
+def _curve(n: float) -> Any:
+    from scipy.interpolate import PchipInterpolator
+
+    return PchipInterpolator(SPREADS, _entropies(n))
+
+
+@lru_cache(maxsize=256)
+def _entropies(n: float) -> np.ndarray:
+    from attentropy.theory.gaussian import expected_entropy as exact
+
+    return np.asarray(exact(n, SPREADS), dtype=float)
+
+
+def _keys(measure: Measure) -> float:
+    """The geometric mean of the number of visible keys, that of a typical row."""
+    logs = [math.log(max(visible, 1.0)) for visible in measure.profile.visible]
+    return math.exp(sum(logs) / len(logs))

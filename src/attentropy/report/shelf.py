@@ -1,0 +1,107 @@
+"""The scans and runs under a folder: found, named and read, never written.
+
+Only what a search of the folder finds has a name here, so a request cannot point elsewhere.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from attentropy.errors import AttentropyError
+from attentropy.report.run import Run, headline
+from attentropy.report.runstore import is_run, read_run
+from attentropy.scans import words
+from attentropy.scans.schema import Scan, decode
+
+DEPTH = 4
+MOST = 500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file; `id` is its path below the folder, with / on every system."""
+
+    kind: Literal["scan", "run"]
+    id: str
+    path: Path
+
+    @property
+    def stamp(self) -> str:
+        """Changes when the file does (a run's newest samples may still be in its log)."""
+        log = self.path.with_name(self.path.name + "-wal")
+        stats = [path.stat() for path in (self.path, log) if path.exists()]
+        return "-".join(f"{stat.st_mtime_ns:x}.{stat.st_size:x}" for stat in stats)
+
+
+def entries(root: Path) -> list[Entry]:
+    """Every scan and run at most `DEPTH` folders below root, newest first, links not followed."""
+    found = sorted(_search(root), key=lambda entry: entry.path.stat().st_mtime, reverse=True)
+    return found[:MOST]
+
+
+def find(root: Path, kind: str, name: str) -> Entry | None:
+    """The entry of that name, or None."""
+    return next((one for one in entries(root) if one.kind == kind and one.id == name), None)
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """What the list shows; a file that cannot be read says why."""
+    shown = {"kind": entry.kind, "id": entry.id, "changed": entry.path.stat().st_mtime}
+    try:
+        more = _scan(load_scan(entry)) if entry.kind == "scan" else _run(load_run(entry))
+    except (AttentropyError, OSError) as error:
+        more = {
+            "name": entry.id,
+            "headline": f"Cannot be read: {error}",
+            "facts": [],
+            "running": False,
+        }
+    return {**shown, **more}
+
+
+def load_scan(entry: Entry) -> Scan:
+    """Read the entry's scan."""
+    return decode(entry.path.read_bytes(), name=entry.id)
+
+
+def load_run(entry: Entry) -> Run:
+    """Read the entry's run."""
+    return read_run(entry.path)
+
+
+def _search(root: Path) -> Iterator[Entry]:
+    base = len(root.parts)
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        deep = len(here.parts) - base >= DEPTH
+        folders[:] = [] if deep else sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(files):
+            path = here / name
+            if path.is_symlink():
+                continue
+            if name == "scan.json" or name.endswith(".scan.json"):
+                yield Entry("scan", path.relative_to(root).as_posix(), path)
+            elif is_run(path):
+                yield Entry("run", path.relative_to(root).as_posix(), path)
+
+
+def _scan(scan: Scan) -> dict[str, Any]:
+    lengths = ", ".join(f"{length:,}" for length in scan.lengths)
+    return {
+        "name": scan.model.name,
+        "headline": words.headline(scan),
+        "facts": [f"{words.count_heads(scan):,} heads", f"lengths {lengths}", scan.created],
+        "running": not scan.complete,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    step = f"step {run.steps[-1]:,}" if run.steps else "no sample yet"
+    return {
+        "name": run.name,
+        "headline": headline(run),
+        "facts": [f"{sum(run.heads):,} heads", step, f"{len(run.alarms):,} alarms"],
+        "running": run.running,
+    }

@@ -1,0 +1,1 @@
+"""Scans: a model watched at several lengths, kept in one documented file."""

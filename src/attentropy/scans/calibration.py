@@ -1,0 +1,60 @@
+"""Scales that hold the entropy of the trained length, and what they do to the text's perplexity."""
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.observe.calibrate import calibrate
+from attentropy.observe.plan import Plan
+from attentropy.scans import words
+from attentropy.scans.lengths import Windows
+from attentropy.scans.measure import logits_of, text_loss
+from attentropy.scans.schema import Calibration, CalibrationRow, Model, Scan, ScanError
+
+CALL = 'at.steer(model, at.Plan.load("plan.json"))'
+
+
+def check_reach(model: Model, lengths: list[int]) -> None:
+    """Calibration needs a length beyond the trained one; say so before anything is measured."""
+    if len(lengths) < 2 or lengths[-1] <= (model.trained_length or lengths[0]):
+        limit = model.trained_length or lengths[0]
+        raise ScanError(f"--calibrate needs a length beyond {limit:,}, got {lengths}")
+
+
+def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Calibration:
+    """The plan for the lengths beyond the trained one, solved and measured on the same text."""
+    home = words.home(scan)
+    assert home is not None
+    lengths = [length for length in scan.lengths if length >= home.length]
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    batches = [window.to(device) for window in text.cut(lengths[-1])]
+    plan = calibrate(model, batches, lengths, loss=_loss)
+    return _record(plan, [layer.name for layer in scan.layers])
+
+
+def _loss(output: Any, ids: Tensor) -> tuple[float, int]:
+    return text_loss(logits_of(output, ids), ids)
+
+
+def _record(plan: Plan, names: list[str]) -> Calibration:
+    rows = [
+        CalibrationRow(
+            length=effect.length,
+            entropy_before=effect.entropy_before,
+            entropy_after=effect.entropy_after,
+            perplexity_before=effect.perplexity_before,
+            perplexity_after=effect.perplexity_after,
+        )
+        for effect in plan.effects
+    ]
+    unheld = [(names.index(layer), head) for layer, head in plan.unheld if layer in names]
+    return Calibration(
+        reference=plan.reference,
+        hold=plan.hold,
+        call=CALL,
+        plan=json.loads(plan.to_json()),
+        rows=rows,
+        unheld=unheld,
+    )

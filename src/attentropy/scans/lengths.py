@@ -1,0 +1,90 @@
+"""Which lengths to measure, and the windows of text at each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from attentropy.scans.schema import Model, ScanError, Skipped
+
+SHORTEST = 64
+REACH = 4
+ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
+
+
+def parse(text: str) -> list[int]:
+    """`64,128,256` as increasing integers.
+
+    >>> parse("64, 128")
+    [64, 128]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ScanError(f"--lengths must be integers such as 64,128,256, got {text!r}")
+    return check([int(part) for part in parts])
+
+
+def check(lengths: Sequence[int]) -> list[int]:
+    """The lengths themselves if they are at least 2 and increase."""
+    found = list(lengths)
+    if not found or found != sorted(set(found)) or found[0] < 2:
+        raise ScanError(f"--lengths must increase and be 2 or more, got {found}")
+    return found
+
+
+def default(model: Model, tokens: int) -> list[int]:
+    """Powers of two from 64 to four times the trained length, as far as model and text go.
+
+    The trained length itself is among them, because it is what the others are compared with.
+    """
+    trained = model.trained_length
+    top = min(REACH * (trained or SHORTEST), model.maximum_length or tokens, tokens)
+    if top < 2:
+        raise ScanError(f"the text is too short: it has {tokens} tokens")
+    doubled = {SHORTEST << i for i in range(40) if SHORTEST << i <= top}
+    if trained is not None and trained <= top:
+        doubled.add(trained)
+    return sorted(doubled) or [top]
+
+
+def usable(lengths: Sequence[int], model: Model, tokens: int) -> tuple[list[int], list[Skipped]]:
+    """The lengths that model and text allow, and the others with the limit they break."""
+    kept, skipped = [], []
+    for length in lengths:
+        if model.maximum_length is not None and length > model.maximum_length:
+            reason = f"the model takes at most {model.maximum_length:,} tokens"
+        elif length > tokens:
+            reason = f"the text has only {tokens:,} tokens"
+        else:
+            kept.append(length)
+            continue
+        skipped.append(Skipped(length=length, reason=reason))
+    if not kept:
+        raise ScanError(f"no length can be measured: {skipped[0].length:,}: {skipped[0].reason}")
+    return kept, skipped
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The same text cut to any length.
+
+    Attributes:
+        ids: one row of tokens.
+        budget: how many of them are read at every length, so that what changes is the length.
+        room: tokens of one forward pass: `batch` windows of the longest length.
+    """
+
+    ids: Tensor
+    budget: int
+    room: int
+
+    @classmethod
+    def of(cls, ids: Tensor, lengths: Sequence[int], *, batch: int) -> "Windows":
+        """`batch` windows of the longest length, or a few thousand tokens if that is more."""
+        room = batch * max(lengths)
+        return cls(ids, min(len(ids), max(room, ENOUGH)), room)
+
+    def cut(self, length: int) -> Iterator[Tensor]:
+        """Rows [B, length], as many at a time as one pass has room for."""
+        rows = self.ids[: self.budget // length * length].view(-1, length)
+        yield from rows.split(max(1, self.room // length))

@@ -1,0 +1,99 @@
+"""transformers models and tokenizers, loaded quietly and only from where it is allowed."""
+
+import io
+import logging
+import os
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, redirect_stderr
+from typing import Any
+
+from torch import nn
+
+from attentropy.scans.schema import ScanError
+
+MISSING = 0.1  # share of the tensors that a file may lack
+
+
+def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any]) -> nn.Module:
+    """The model of the class that its config names."""
+    transformers = _transformers(offline=options["local_files_only"])
+    import torch
+
+    with _quiet(), _explained(where):
+        config = transformers.AutoConfig.from_pretrained(where, **options)
+        model, found = _class_for(transformers, config).from_pretrained(
+            where,
+            config=config,
+            dtype=getattr(torch, dtype),
+            use_safetensors=None if pickle or "gguf_file" in options else True,
+            output_loading_info=True,
+            **options,
+        )
+    _check_fit(where, model, found["missing_keys"])
+    return model
+
+
+def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
+    """The tokenizer beside the model, None if there is none."""
+    transformers = _transformers(offline=options["local_files_only"])
+    with _quiet():
+        try:
+            return transformers.AutoTokenizer.from_pretrained(where, **options)
+        except Exception:  # each tokenizer class fails in its own way when its files are absent
+            return None
+
+
+def _transformers(*, offline: bool) -> Any:
+    if offline:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    try:
+        import transformers
+    except ImportError as error:
+        raise ScanError("MODEL needs transformers: pip install 'attentropy[hf]'") from error
+    return transformers
+
+
+def _class_for(transformers: Any, config: Any) -> Any:
+    names = getattr(config, "architectures", None) or [""]
+    if names[0].endswith(("ForCausalLM", "LMHeadModel")):
+        return transformers.AutoModelForCausalLM
+    if not names[0] and type(config) in transformers.AutoModelForCausalLM._model_mapping:
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModel
+
+
+def _check_fit(where: str, model: nn.Module, missing: Collection[str]) -> None:
+    """Weights that are missing were made up: a pooler or a head may be, not a model."""
+    total = len(list(model.parameters()))
+    if len(missing) > MISSING * total:
+        count = f"{len(missing)} of {total} are missing"
+        raise ScanError(f"MODEL {where}: its weights do not fit its config: {count}")
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """Whatever the library raises on a bad folder, as one sentence."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScanError(f"MODEL {where} cannot be loaded: {lines[0]}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without progress bars and advice: the scan has its own."""
+    from transformers.utils import logging as hf
+
+    level, bars = hf.get_verbosity(), hf.is_progress_bar_enabled()
+    hf.set_verbosity(logging.ERROR)
+    hf.disable_progress_bar()
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # some bars obey nothing
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        hf.set_verbosity(level)
+        if bars:
+            hf.enable_progress_bar()

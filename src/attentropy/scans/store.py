@@ -1,0 +1,60 @@
+"""Files that are there whole or not at all: written beside their place, then renamed into it."""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from attentropy.scans.schema import Scan, ScanError, decode, encode
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to `path`; on any failure the old file, or none, is left."""
+    folder = path.parent
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def save(folder: Path, scan: Scan) -> Path:
+    """Write scan.json into `folder`."""
+    path = folder / "scan.json"
+    write_atomically(path, encode(scan))
+    return path
+
+
+def load(path: Path) -> Scan:
+    """Read a scan.json, or the one inside a folder."""
+    inside = path / "scan.json" if path.is_dir() else path
+    try:
+        data = inside.read_bytes()
+    except FileNotFoundError as error:
+        raise ScanError(f"{inside} does not exist") from error
+    return decode(data, name=str(inside))
+
+
+def prepare(folder: Path) -> None:
+    """Make `folder` and see that it can be written before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ScanError(f"--out {folder} is not a folder") from error
+    except OSError as error:
+        raise ScanError(f"--out {folder} cannot be written: {error.strerror}") from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

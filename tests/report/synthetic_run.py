@@ -1,0 +1,90 @@
+"""A made-up training run that loses a head, for tests of the report only."""
+
+import math
+import random
+
+from attentropy.report.run import Alarm, Run
+
+
+def make_run(
+    *, layers: int = 6, heads: int = 8, samples: int = 60, every: int = 50, name: str = "pilot"
+) -> Run:
+    rng = random.Random(1)
+    tilt = [[rng.random() for _ in range(heads)] for _ in range(layers)]
+    steps = [every * i for i in range(samples)]
+
+    def entropy(step: int, layer: int, head: int) -> float:
+        fall = 1 - math.exp(-step / 900)
+        collapse = 0.8 * max(0.0, (step - 1800) / 1200) if (layer, head) in BAD else 0.0
+        return max(0.02, 0.95 - (0.3 + 0.4 * tilt[layer][head]) * fall - collapse)
+
+    def table(function):
+        return [[[function(s, l, h) for h in range(heads)] for l in range(layers)] for s in steps]
+
+    share = table(entropy)
+    logit = table(lambda s, l, h: 2 + 6 * tilt[l][h] * s / 3000 + (s / 240 if (l, h) in BAD else 0))
+    losses = [
+        (s, 5.5 * math.exp(-s / 700) + 2.1 + 0.05 * rng.random() + max(0, s - 2600) / 500)
+        for s in range(0, steps[-1] + 1, 10)
+    ]
+    return Run(
+        name=name,
+        layers=[f"blocks.{l}.attention" for l in range(layers)],
+        heads=[heads] * layers,
+        steps=steps,
+        metrics={
+            "entropy": [[[6 * h for h in row] for row in t] for t in share],
+            "normalized_entropy": share,
+            "max_logit": logit,
+        },
+        losses=losses,
+        alarms=[
+            Alarm(1900, "logit growth", "warning", [*BAD], "passes 20 at about step 2,900"),
+            Alarm(2350, "entropy collapse", "critical", [*BAD], "normalised entropy below 0.05"),
+        ],
+        started="2026-01-02T03:04:05Z",
+    )
+
+
+BAD = ((2, 3), (4, 1))
+
+
+def write_run(path, run: Run) -> None:
+    """Store the made-up run as a Monitor would."""
+    from attentropy.observe.alarms import Ring
+    from attentropy.observe.record import RunStore
+    from attentropy.observe.summary import Metrics
+
+    from attentropy.observe.rows import STATISTICS, HeadRow
+
+    store = RunStore(path)
+    rings = {
+        alarm.step: Ring(alarm.step, alarm.name, alarm.severity, tuple(alarm.heads), alarm.text)
+        for alarm in run.alarms
+    }
+    for i, step in enumerate(run.steps):
+        rows = []
+        for layer, (name, heads) in enumerate(zip(run.layers, run.heads, strict=True)):
+            for head in range(heads):
+                known = dict.fromkeys(STATISTICS, 0.5)
+                known |= {key: tables[i][layer][head] for key, tables in run.metrics.items()}
+                known |= {"rows": 8, "twin": -1}
+                rows.append(
+                    HeadRow(
+                        layer=name,
+                        index=layer,
+                        call=0,
+                        phase="forward",
+                        kind="self",
+                        head=head,
+                        heads=heads,
+                        head_dim=16,
+                        causal=True,
+                        length=64,
+                        **known,
+                    )
+                )
+        store(Metrics({}, rows=rows, rings=[r for s, r in rings.items() if s == step]), step)
+    for step, loss in run.losses:
+        store.loss(step, loss)
+    store.close()
