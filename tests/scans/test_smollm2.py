@@ -4,9 +4,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from observe.weights import fetch, one
 
 from attentropy.cli import main
+from observe.weights import fetch, one
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
