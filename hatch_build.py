@@ -1,4 +1,4 @@
-"""Build hook: compile the fused kernel when there is a compiler, else ship the package without it."""
+"""Build hook: compile the fused kernel if there is a compiler, else ship the package without."""
 
 import importlib.util
 from pathlib import Path

@@ -3,8 +3,8 @@
 >>> import torch, attentropy as at
 >>> q, k, v = (torch.ones(1, 1, 4, 8) for _ in range(3))
 >>> out, stats = at.attend(q, k, v, mask=at.causal)
->>> stats.perplexity
-tensor([[[1.0000, 2.0000, 3.0000, 4.0000]]])
+>>> stats.perplexity.round(decimals=4)
+tensor([[[1., 2., 3., 4.]]])
 """
 
 from collections.abc import Callable

@@ -300,7 +300,12 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
     if scale.dim() == 1:
         scale = scale.view(1, -1, 1)
     scale = scale[(None,) * (3 - scale.dim())]
-    if scale.dim() != 3 or any(n not in (1, m) for n, m in zip(scale.shape, rows, strict=True)):
+    # == and not `in`: under torch.compile sizes are symbols
+    fits = scale.dim() == 3 and all(
+        n == 1 or n == m  # noqa: PLR1714
+        for n, m in zip(scale.shape, rows, strict=True)
+    )
+    if not fits:
         rule = f"of shape [H] or broadcastable to [B,H,Q] = {list(rows)}"
         raise ArgumentError("scale", rule, list(scale.shape))
     return scale

@@ -6,6 +6,8 @@ from click.testing import CliRunner
 from attentropy.cli import main
 from attentropy.lab.registry import HOMES
 
+CHEAP = ("scales", "noise", "sparsity", "positions")
+
 
 def call(*arguments):
     return CliRunner().invoke(main, ["lab", *arguments])
@@ -17,7 +19,7 @@ def test_list():
     assert [line.split()[0] for line in done.output.splitlines()] == list(HOMES)
 
 
-@pytest.mark.parametrize("name", ["scales", "noise", "sparsity", "positions"])
+@pytest.mark.parametrize("name", CHEAP)
 def test_quick_runs_of_the_cheapest(tmp_path, name):
     out = tmp_path / "out"
     done = call(name, "--quick", "--seeds", "1", "--out", str(out))
@@ -30,7 +32,7 @@ def test_quick_runs_of_the_cheapest(tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in HOMES if name not in ("scales", "noise")])
+@pytest.mark.parametrize("name", [name for name in HOMES if name not in CHEAP])
 def test_quick_runs_of_the_others(tmp_path, name):
     done = call(name, "--quick", "--seeds", "1", "--out", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output

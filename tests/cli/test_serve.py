@@ -26,7 +26,7 @@ def free_port() -> int:
 def fetch(address: str) -> bytes:
     for _ in range(100):
         try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
+            with urllib.request.urlopen(address, timeout=60) as answer:
                 return answer.read()
         except ConnectionError:
             time.sleep(0.1)

@@ -80,7 +80,8 @@ class TestAgainstReference:
         exact = reference.attend(
             replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
         )
-        assert error(ours.max_logit, exact.max_logit) < 1e-5
+        size = _logits(call).nan_to_num(neginf=0.0).abs().max().item()
+        assert error(ours.max_logit, exact.max_logit) < 2e-6 * (1 + size)
         top = torch.gather(_logits(call), -1, ours.argmax.clamp(min=0)[..., None])[..., 0]
         seen = ours.argmax >= 0
         torch.testing.assert_close(top[seen].float(), ours.max_logit[seen], rtol=1e-5, atol=1e-5)

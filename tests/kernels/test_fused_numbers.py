@@ -28,7 +28,9 @@ def gradients(call):
     leaves = {n: getattr(call, n).detach().requires_grad_() for n in ("q", "k", "v")}
     rows = fused.attend(replace(call, **leaves))
     flowing = [rows.out, rows.entropy, rows.lse, rows.collision]
-    return torch.autograd.grad(flowing, list(leaves.values()), [torch.ones_like(x) for x in flowing])
+    return torch.autograd.grad(
+        flowing, list(leaves.values()), [torch.ones_like(x) for x in flowing]
+    )
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -117,7 +119,9 @@ def test_one_hot_rows_have_no_entropy_at_all(isa, dtype, rows):
         one = fused.attend(replace(call, lo=only, hi=only + 1))
         k = torch.zeros_like(call.k)
         k[0, 0, 200] = 1
-        sharp = fused.attend(replace(call, q=torch.ones_like(call.q), k=k, scale=torch.full((1, 1, 1), 37.0)))
+        sharp = fused.attend(
+            replace(call, q=torch.ones_like(call.q), k=k, scale=torch.full((1, 1, 1), 37.0))
+        )
     for got in (one, sharp):
         assert (got.entropy == 0).all()
         assert (got.collision == 1).all()
@@ -144,7 +148,9 @@ def test_huge_and_tiny_logits(size):
     call = replace(call, q=call.q * size)
     got, want = fused.attend(call), reference.attend(wide(call))
     torch.testing.assert_close(got.max_logit.double(), want.max_logit, rtol=1e-5, atol=1e-30)
-    torch.testing.assert_close(got.entropy.double(), want.entropy, rtol=0, atol=2e-2 if size == 1e4 else 2e-6)
+    torch.testing.assert_close(
+        got.entropy.double(), want.entropy, rtol=0, atol=2e-2 if size == 1e4 else 2e-6
+    )
     assert all(g.isfinite().all() for g in gradients(call)) or size == 1e30
 
 
@@ -153,7 +159,9 @@ def test_ties_go_to_the_lowest_key():
     got = fused.attend(replace(call, k=torch.zeros_like(call.k)))
     assert (got.argmax == 0).all()
     assert torch.equal(got.entropy, torch.full_like(got.entropy, math.log(700)))
-    few = replace(call, q=call.q[:, :, :2], k=torch.zeros_like(call.k), visible=call.visible[:, :, :2])
+    few = replace(
+        call, q=call.q[:, :, :2], k=torch.zeros_like(call.k), visible=call.visible[:, :, :2]
+    )
     assert (fused.attend(few).argmax == 0).all()
 
 

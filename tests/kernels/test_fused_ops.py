@@ -23,7 +23,9 @@ def arguments(extras, *, grad=True, dtype=torch.float32):
     return tuple(inputs)
 
 
-@pytest.mark.parametrize("extras", [(), ("causal", "relative"), ("mask", "bias", "softcap", "alibi")])
+@pytest.mark.parametrize(
+    "extras", [(), ("causal", "relative"), ("mask", "bias", "softcap", "alibi")]
+)
 def test_opcheck(extras):
     torch.library.opcheck(fused_ops.fused, arguments(extras))
     torch.library.opcheck(fused_ops.fused, arguments(extras, grad=False))
@@ -53,7 +55,9 @@ def test_double_backward_is_refused():
     q = torch.randn(1, 1, 5, 4, requires_grad=True)
     out = fused.attend(make_like(q)).out
     (g,) = torch.autograd.grad(out.sum(), q, create_graph=True)
-    with pytest.raises(UnsupportedError, match="double backward is not supported by the fused kernel"):
+    with pytest.raises(
+        UnsupportedError, match="double backward is not supported by the fused kernel"
+    ):
         g.sum().backward()
 
 
@@ -84,4 +88,6 @@ def test_sink_through_attend():
     got = at.attend(q, k, v, sink=sink, kernel="fused")
     want = at.attend(q.double(), k.double(), v.double(), sink=sink.double(), kernel="reference")
     torch.testing.assert_close(got.out.double(), want.out, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(got.stats.sink_mass.double(), want.stats.sink_mass, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        got.stats.sink_mass.double(), want.stats.sink_mass, rtol=1e-5, atol=1e-6
+    )

@@ -20,7 +20,9 @@ def in_new_process(code, **environment):
     return done.stdout.strip()
 
 
-SERVING = "from attentropy.kernels import library as l; print(l.serving.isa if l.serving else l.missing)"
+SERVING = (
+    "from attentropy.kernels import library as l; print(l.serving.isa if l.serving else l.missing)"
+)
 
 
 @pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
@@ -76,7 +78,9 @@ def test_fused_by_name_without_a_library(monkeypatch):
     monkeypatch.setattr(library, "missing", "no library")
     call = make((1, 1, 1, 4, 4, 8, 8))
     assert fused.lacks(call) == "inputs on this CPU: no library"
-    with pytest.raises(at.UnsupportedError, match="does not support inputs on this CPU: no library"):
+    with pytest.raises(
+        at.UnsupportedError, match="does not support inputs on this CPU: no library"
+    ):
         at.attend(call.q, call.k, call.v, kernel="fused")
 
 

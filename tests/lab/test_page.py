@@ -23,10 +23,10 @@ def test_the_full_run_is_preferred_and_figures_are_linked(tmp_path, monkeypatch)
 def test_the_committed_page_is_what_the_committed_runs_give(monkeypatch):
     monkeypatch.chdir(ROOT)
     written = Path("docs/results.md").read_text(encoding="utf-8")
-    assert written == page.page(Path("benchmarks/lab"), Path("docs/results.md"))
+    assert written == page.page(Path("docs/results"), Path("docs/results.md"))
 
 
 def test_every_experiment_has_a_committed_run():
-    runs = (ROOT / "benchmarks/lab").glob("*/results.json")
+    runs = (ROOT / "docs/results").glob("*/results.json")
     named = {json.loads(path.read_text(encoding="utf-8"))["experiment"] for path in runs}
     assert named == set(registry.HOMES)

@@ -103,6 +103,18 @@ def test_random_deficit_is_that_of_random_scores(spread):
     assert random_deficit(N, spread) == pytest.approx(deficit, rel=0.05)
 
 
+def test_thresholds_are_those_of_the_theory():
+    from attentropy.theory import bounds, gaussian
+
+    expected = gaussian.expected_deficit(N, 0.05)
+    assert random_deficit(N, 0.05) == pytest.approx(expected, rel=1e-2)
+    reach = 2.0
+    limits = Thresholds(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
+    assert at.diagnose([healthy()], thresholds=limits) == []
+    above = replace(limits, focus=limits.focus + 1e-6)
+    assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
+
+
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
         at.diagnose(["x"])

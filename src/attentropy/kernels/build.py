@@ -14,7 +14,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "cpp" / "fused.cpp"
-LIBRARIES = Path(os.environ.get("ATTENTROPY_LIBRARIES", HERE / "_lib"))  # `make sanitize` has its own
+LIBRARIES = Path(
+    os.environ.get("ATTENTROPY_LIBRARIES", HERE / "_lib")
+)  # `make sanitize` has its own
 
 _AVX512 = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 ISAS = {  # fastest first
@@ -22,8 +24,9 @@ ISAS = {  # fastest first
     "avx512": [*_AVX512, "-mprefer-vector-width=512"],
     "avx2": ["-mavx2", "-mfma"],
 }
-_FLAGS = "-std=c++17 -O3 -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra".split()
-_QUIET = "-Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized -Wno-unknown-pragmas".split()
+_FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden"]
+_WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", "-Wno-unknown-pragmas"]
+_WARNINGS += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]  # false ones, of GCC's own headers
 
 
 def compiler() -> list[str] | None:
@@ -54,7 +57,7 @@ def build(extra: list[str] | None = None) -> tuple[list[Path], str]:
 def _compile(command: list[str], isa: str, extra: list[str]) -> str:
     target = path_of(isa)
     partial = target.with_suffix(f".{os.getpid()}.tmp")  # a running process may hold the old file
-    call = [*command, *_FLAGS, *_QUIET, *ISAS[isa], *extra, str(SOURCE), "-o", str(partial)]
+    call = [*command, *_FLAGS, *_WARNINGS, *ISAS[isa], *extra, str(SOURCE), "-o", str(partial)]
     try:
         done = subprocess.run(call, capture_output=True, text=True, check=False)
     except OSError as error:

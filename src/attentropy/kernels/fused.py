@@ -96,7 +96,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         saved = ctx.saved_tensors
-        inputs, results = Inputs(*saved[:10], ctx.softcap), Results(*saved[10:])
+        inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
+        results: Results = Results._make(saved[10:])
         needs = ctx.needs_input_grad[:6]
         return *once("fused", *backward(inputs, results, grads, needs)), *[None] * 5
 
@@ -126,7 +127,8 @@ def backward(
     dout = torch.zeros(()).expand_as(results.out) if grads[0] is None else grads[0]
     dout = _paired(_unit_stride(dout.to(x.q.dtype)))
     dentropy, dlse, dcollision = (
-        None if g is None else g.to(torch.float32).contiguous() for g in (grads[1], grads[2], grads[5])
+        None if g is None else g.to(torch.float32).contiguous()
+        for g in (grads[1], grads[2], grads[5])
     )
     dq, dk, dv = (torch.empty_like(t) for t in (x.q, x.k, x.v))
     rows = x.q.shape[:3]
@@ -143,7 +145,7 @@ def backward(
     lib.call("backward", [*_reads(x), *_writes(results), *writes, *_tail(x)])
     found = (dq, dk, dv, dscale, dbias, drelative)
     return [
-        None if g is None or not need else g.sum_to_size(t.shape).to(t.dtype)
+        None if g is None or t is None or not need else g.sum_to_size(t.shape).to(t.dtype)
         for g, t, need in zip(found, inputs[:6], needs, strict=True)
     ]
 
@@ -229,7 +231,11 @@ def _reads(x: Inputs) -> list[int]:
     rows, square = (batch, heads, queries), (batch, heads, queries, keys)
     table = (0, 0, 0)
     if x.relative is not None:
-        table = _at(x.relative), x.relative.shape[1] * (len(x.relative) > 1), x.relative.shape[1] // 2
+        table = (
+            _at(x.relative),
+            x.relative.shape[1] * (len(x.relative) > 1),
+            x.relative.shape[1] // 2,
+        )
     return [
         batch, heads, kv_heads, queries, keys, dim, width,
         x.q.data_ptr(), x.k.data_ptr(), x.v.data_ptr(),

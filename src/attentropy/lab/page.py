@@ -1,7 +1,7 @@
 """`python -m attentropy.lab.page RUNS PAGE`: the results page, made from committed runs only.
 
-RUNS is a directory of runs (benchmarks/lab); PAGE the Markdown file to write. Figures are linked,
-not copied, so the page lies in the same repository.
+RUNS is a directory of runs (docs/results); PAGE the Markdown file to write (docs/results.md), which
+links the figures where they lie.
 """
 
 import json

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from attentropy.nn.multihead import MultiheadAttention
 from attentropy.scales import HoldEntropy, ScaleRule
+from attentropy.scores import Dot, Prepared
 from attentropy.types import Stats
 
 BYTES, MASK = 256, 256
-Attention = Callable[[], MultiheadAttention]
+Attention = Callable[[], nn.Module]  # gives Attended of [B,N,width]
 
 
 class Block(nn.Module):
@@ -83,23 +84,33 @@ def next_byte_loss(model: ByteModel, tokens: Tensor) -> tuple[Tensor, list[Stats
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()), stats
 
 
+class _Seen(Dot):
+    """The dot score, which keeps the spread of the logits it leads to."""
+
+    def __init__(self, layer: MultiheadAttention) -> None:
+        object.__setattr__(self, "layer", layer)
+        object.__setattr__(self, "spread", None)
+
+    def prepare(self, q: Tensor, k: Tensor) -> Prepared:
+        """As Dot."""
+        s = (q @ k.mT) * self.layer.logit_scale(k.shape[2])[:, None, None]  # type: ignore[attr-defined]
+        object.__setattr__(self, "spread", s.var(-1).mean((0, 2)).sqrt())
+        return Prepared(q, k)
+
+
 @torch.no_grad()
 def spreads(model: nn.Module, attentions: list[MultiheadAttention], batch: Tensor) -> list[Tensor]:
     """Root mean square over rows of the standard deviation of scaled logits, [H] for each layer."""
-    seen: list[Tensor] = []
-
-    def look(layer: MultiheadAttention, given: tuple[Tensor, ...]) -> None:
-        q, k, _ = layer._projected(given[0], None, None, None)
-        s = (q @ k.mT) * layer.logit_scale(q.shape[2])[:, None, None]
-        seen.append(s.var(-1).mean((0, 2)).sqrt())
-
-    hooks = [layer.register_forward_pre_hook(look) for layer in attentions]
+    seen = [_Seen(layer) for layer in attentions]
+    before = [layer.score for layer in attentions]
+    for layer, score in zip(attentions, seen, strict=True):
+        layer.score = score
     try:
         model(batch)
     finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
+        for layer, score in zip(attentions, before, strict=True):
+            layer.score = score
+    return [score.spread for score in seen]  # type: ignore[attr-defined]
 
 
 def set_scales(attentions: list[MultiheadAttention], scales: list[ScaleRule | None]) -> None:

@@ -209,9 +209,7 @@ class MultiheadAttention(nn.Module):
             raise ArgumentError("need_weights", rule, need_weights)
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
             self.scale.advance()
-        key = query if key is None and (cache is None or not cache.frozen) else key
-        placed = self._placed(query, key, cache)
-        q, k, v = self._projected(query, key, value, cache, placed)
+        q, k, v = self._projected(query, key, value, cache)
         masks = (
             self.mask,
             mask,
@@ -219,7 +217,7 @@ class MultiheadAttention(nn.Module):
             from_padding(key_padding_mask),
             causal if is_causal and attn_mask is None else None,
         )
-        return self._finished(self._attended(q, k, v, masks, placed))
+        return self._finished(self._attended(q, k, v, masks))
 
     def _placed(
         self, query: Tensor, key: Tensor | None, cache: KVCache | None
@@ -239,15 +237,13 @@ class MultiheadAttention(nn.Module):
         return Placed(q.whole, tuple(range(r.start + shift, r.stop + shift) for r in q.runs)), k
 
     def _attended(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        masks: tuple[MaskLike | None, ...],
-        placed: tuple[Placed, Placed],
+        self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[MaskLike | None, ...]
     ) -> Attended:
         bias = None if self.positions is None else self.positions.bias()
-        queries, keys = (place.whole for place in placed)
+        queries, keys = q.shape[2], k.shape[2]
+        if self.spread is not None:
+            rows, columns = self.spread.shares(queries, keys, device=q.device)
+            queries, keys = rows.whole, columns.whole
         seen = combined(masks, bias, Extent(q.shape[0], q.shape[1], queries, keys, q.device))
         compute: Callable[..., Attended] = attend
         if self.spread is not None:
@@ -293,15 +289,11 @@ class MultiheadAttention(nn.Module):
         return given.expand(1, self.num_heads, 1).flatten()
 
     def _projected(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        cache: KVCache | None,
-        placed: tuple[Placed, Placed],
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, cache: KVCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all, keys and values of all heads."""
-        rows, columns = (place.runs for place in placed)
+        key = query if key is None and (cache is None or not cache.frozen) else key
+        rows, columns = (place.runs for place in self._placed(query, key, cache))
         if cache is not None and cache.frozen:
             if key is not None or value is not None:
                 raise ArgumentError("key", "None with a frozen cache", list(query.shape))

@@ -107,8 +107,8 @@ def fill(owners: Collection[Owner], whole: Totals) -> None:
             slot.clear()
     for place, slot in slots(whole).items():
         if place.layer in known:
-            mine = known[place.layer].slot_of((place.call, place.phase), slot.heads)
-            mine.merge(slot.state())
+            key, device = (place.call, place.phase), slot.top.device
+            known[place.layer].slot_of(key, slot.heads, device=device).merge(slot)
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:

@@ -63,6 +63,14 @@ class Slot:
         self.top.fill_(-torch.inf)
         self.kept.clear()
 
+    def merge(self, other: "Slot") -> None:
+        """Add what another slot holds, in place."""
+        device = self.top.device
+        parts = (x.to(device) for x in (other.rows, other.top, other.sampled, other.overlap))
+        self.add(Sums(*parts))
+        self.head_dim, self.is_causal = other.head_dim, other.is_causal
+        self.length = max(self.length, other.length)
+
 
 @dataclass(eq=False)
 class Owner:
@@ -73,11 +81,13 @@ class Owner:
     call: int = -1
     slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
-    entered: int = 0
 
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
         """The slot of the current call."""
-        key = (max(self.call, 0), phase)
+        return self.slot_of((max(self.call, 0), phase), heads, device=device)
+
+    def slot_of(self, key: tuple[int, str], heads: int, *, device: torch.device) -> Slot:
+        """The slot of a call and phase, made if it is not there."""
         slot = self.slots.get(key)
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)

@@ -52,7 +52,8 @@ def headline(run: Run) -> str:
     if not serious:
         return f"Attention is calm {until}."
     first = min(serious, key=lambda alarm: alarm.step)
-    return f"{first.name.capitalize()} since step {first.step:,}; {len(serious):,} alarms {until}."
+    count = f"{len(serious):,} alarm{'s' if len(serious) > 1 else ''}"
+    return f"{first.name.capitalize()} since step {first.step:,}; {count} {until}."
 
 
 def run_payload(run: Run) -> dict[str, Any]:

@@ -39,12 +39,13 @@ def read_run(path: Path) -> Run:
     from attentropy.observe.record import read
 
     stored = read(path)
+    metrics: Any = {key: stored.metrics[key] for key in STATISTIC if key in stored.metrics}
     return Run(
         name=stored.name,
         layers=stored.layers,
         heads=stored.heads,
         steps=stored.steps,
-        metrics={key: stored.metrics[key] for key in STATISTIC if key in stored.metrics},
+        metrics=metrics,
         losses=stored.losses,
         alarms=[_alarm(ring) for ring in stored.alarms],
         running=stored.running,

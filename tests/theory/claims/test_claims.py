@@ -42,7 +42,7 @@ def test_measuring_twice_gives_the_same_numbers():
 
 def test_finding():
     assert [claim.id for claim in find(("001-(61)",))] == ["001-(61)"]
-    assert [claim.id for claim in find(("000-(3)-(5)",))] == ["000-(3)–(5)"]  # noqa: RUF001
+    assert [claim.id for claim in find(("000-(3)-(5)",))] == ["000-(3)–(5)"]
     assert {claim.source for claim in find(sources=("002", "ID"))} == {"002", "ID"}
     with pytest.raises(KeyError, match="no claim with id 009-x"):
         find(("009-x",))

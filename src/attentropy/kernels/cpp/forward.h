@@ -2,7 +2,7 @@
 #pragma once
 #include "row.h"
 
-constexpr int KEYS = 256;  // keys of a block, at most
+constexpr int KEYS = 512;  // keys of a block, at most
 
 // Values of one head as words of two keys, made block by block when first needed, kept by the
 // thread from one panel of the head to the next.
@@ -246,8 +246,13 @@ struct ForwardPass {
 // At most this many queries are taken one by one: a panel would leave its lanes idle.
 constexpr int64_t FEW = 4;
 
+// Waking the other threads costs some microseconds, as much as this many multiply-adds.
+constexpr int64_t TINY = 1 << 19;
+
 template <class Op, class T>
-static void forward(const Args& a) {
+static void forward(const Args& given) {
+    Args a = given;
+    if (a.B * a.H * a.Q * a.K * (a.D + a.Dv) < TINY) a.threads = 1;
     if (a.Q <= FEW) {
         run_tasks(a, a.B * a.H * a.Q, [&](int64_t task) {
             Scratch& mem = scratch();

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attentropy import scores
 from attentropy.attention import attend
 from attentropy.lab.experiment import Experiment, Figure, Row, Table
 from attentropy.lab.populations import sample
@@ -51,27 +52,36 @@ class Config:
     rise: float = 0.5  # nats above the least loss so far: the loss has diverged
 
 
-class Softcapped(MultiheadAttention):
-    """Logits through 20 tanh(s/20)."""
+class Softcapped(nn.Module):
+    """Causal attention with logits 20 tanh(s/20) and ALiBi."""
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[Any, ...]) -> Attended:
-        assert self.positions is not None
-        return attend(q, k, v, mask=causal, bias=self.positions.bias(), softcap=20.0)
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Attended:
+        """X [B,N,width]."""
+        parts = self.inward(x).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        out, stats = attend(q, k, v, mask=causal, bias=scores.ALiBi(), softcap=20.0)
+        return Attended(self.outward(out.transpose(1, 2).flatten(2)), stats)
 
 
 def _model(config: Config, cure: str) -> ByteModel:
     kinds: dict[str, type[MultiheadAttention]] = {
         "cosine": CosineAttention,
         "additive": AdditiveAttention,
-        "softcap": Softcapped,
     }
     options: dict[str, Any] = {"qk_norm": "rms"} if cure == "QK-norm" else {}
 
-    def layer() -> MultiheadAttention:
+    def layer() -> nn.Module:
+        if cure == "softcap":
+            return Softcapped(config.width, config.heads)
         made = kinds.get(cure, MultiheadAttention)(
             config.width, config.heads, mask=causal, positions=ALiBi(config.heads), **options
         )
-        return sigma_reparam(made) if cure == "sigma_reparam" else made  # type: ignore[return-value]
+        return sigma_reparam(made) if cure == "sigma_reparam" else made
 
     return ByteModel(config.width, config.layers, layer)
 

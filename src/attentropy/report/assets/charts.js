@@ -153,6 +153,9 @@ function legendLines(option, width) {
   return lines;
 }
 
+// The height of a band over its lower edge; a gap where either is missing.
+const above = (high, low) => high.map((value, i) => (value === null || low[i] === null ? null : value - low[i]));
+
 const DASHES = ["solid", [6, 4], [2, 3], [10, 4, 2, 4], [12, 5]];
 
 function line(name, points, order, more = {}) {

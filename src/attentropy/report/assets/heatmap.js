@@ -53,7 +53,10 @@ function heatmap(view) {
     view.layers.forEach((heads, layer) => {
       for (let head = 0; head < heads; head++) {
         const value = shown.table[layer][head];
-        if (value === null || value === undefined) continue;
+        if (value === null || value === undefined) {
+          data.push({ value: [layer, head, 0, null], visualMap: false, itemStyle: { color: t.grid }, label: { color: t.muted, show: label } });
+          continue;
+        }
         const share = shown.share(value);
         const kept = !view.filter || view.filter.has(`${layer}.${head}`);
         const marked = same(view.selected, layer, head) || same(self.cursor, layer, head);

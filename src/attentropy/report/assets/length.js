@@ -36,7 +36,7 @@ function entropyOverLength(scan) {
       legend: legend(["*median", "uniform", ...(calibrated.length ? ["mean before", "*mean calibrated"] : [])]),
       series: [
         line("\u0000low", pairs(xs, low), 0, clear),
-        line("\u0000band", pairs(xs, high.map((value, i) => value - low[i])), 0, { ...clear, area: { color: t.band } }),
+        line("\u0000band", pairs(xs, above(high, low)), 0, { ...clear, area: { color: t.band } }),
         line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
         line("median", pairs(xs, middle), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
         ...(calibrated.length

@@ -20,15 +20,22 @@ function runState(payload) {
   const first = payload.statistics.find((one) => one.key === "normalized_entropy") ?? payload.statistics[0];
   const state = { payload, statistic: first?.key, selected: null, filter: null, filterName: "", alarm: null };
   state.take = (fresh) => {
-    const atEnd = state.run === undefined || state.step === state.run.steps.length - 1;
+    const atEnd = state.run === undefined || state.step === lastKnown(state.run, state.statistic);
     state.payload = fresh;
     state.run = fresh.run;
     state.statistics = fresh.statistics;
     state.layers = fresh.run.layers.map((layer) => layer.heads);
-    if (atEnd) state.step = fresh.run.steps.length - 1;
+    if (atEnd) state.step = lastKnown(fresh.run, state.statistic);
   };
   state.take(payload);
   return state;
+}
+
+// The newest step that has a number at all: a run that broke is shown as it last was.
+function lastKnown(run, key) {
+  const tables = run.metrics[key] ?? [];
+  const known = tables.findLastIndex((table) => table.flat().some((value) => value !== null));
+  return known >= 0 ? known : run.steps.length - 1;
 }
 
 function runSummary(state) {
@@ -36,7 +43,7 @@ function runSummary(state) {
   const losses = run.losses.filter((point) => point[1] !== null);
   const tiles = [
     { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: `${whole(run.steps.length)} samples shown` },
-    { label: "Loss", value: losses.length ? short(losses[losses.length - 1][1]) : NONE, note: "last value" },
+    { label: "Loss", value: losses.length ? short(losses[losses.length - 1][1]) : NONE, note: losses.length && run.losses[run.losses.length - 1][1] === null ? "last finite value" : "last value" },
     { label: "Alarms", value: whole(run.alarms.length), note: run.alarms.length ? `last at step ${whole(run.alarms[run.alarms.length - 1].step)}` : "none rang" },
     { label: "Heads", value: whole(state.layers.reduce((sum, heads) => sum + heads, 0)), note: `${run.layers.length} layers` },
   ];
@@ -179,7 +186,7 @@ function spreadChart(state, key) {
     legend: legend(names),
     series: [
       line("\u0000low", pairs(steps, low), 0, clear),
-      line("\u0000band", pairs(steps, high.map((value, i) => value - low[i])), 0, { ...clear, area: { color: t.band } }),
+      line("\u0000band", pairs(steps, above(high, low)), 0, { ...clear, area: { color: t.band } }),
       line("median", pairs(steps, middle), 0, { width: 2.5, markLine: alarmLines(state) }),
       line("largest head", pairs(steps, top), 1, { width: 1.5 }),
       line("smallest head", pairs(steps, bottom), 3, { width: 1.5 }),
@@ -189,9 +196,11 @@ function spreadChart(state, key) {
 }
 
 function lossChart(state) {
+  const known = state.run.losses.map((point) => point[1]).filter((loss) => loss !== null);
+  const exploded = Math.min(...known) > 0 && Math.max(...known) > 100 * Math.min(...known);
   return {
     xAxis: stepAxis(state),
-    yAxis: valueAxis("", { scale: true }),
+    yAxis: valueAxis("", exploded ? { type: "log" } : { scale: true }),
     tooltip: lineTip((x) => `Step ${whole(x)}`),
     legend: legend(["loss"]),
     series: [line("loss", state.run.losses, 0, { width: 1.8, markLine: alarmLines(state) })],
