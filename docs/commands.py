@@ -25,5 +25,5 @@ def _commands() -> str:
 
 
 def _block(command: Any, name: str) -> str:
-    context = command.make_context(name, [], resilient_parsing=True, terminal_width=90)
+    context = command.make_context(name, [], resilient_parsing=True, terminal_width=78)
     return f"```text\n{command.get_help(context)}\n```"

@@ -18,7 +18,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def _rendered(text: str) -> str:
     text = _BLOCK.sub(lambda m: _one_line(convert(m[1], display="block")), text)
-    return _INLINE.sub(lambda m: _one_line(convert(m[1].replace("\n", " "))), text)
+    return _INLINE.sub(lambda m: _inline(m[1].replace("\n", " ")), text)
+
+
+def _inline(formula: str) -> str:
+    # a line that starts with <math> would become a paragraph of its own
+    return f"<span>{_one_line(convert(formula))}</span>"
 
 
 def _one_line(mathml: str) -> str:

@@ -51,8 +51,11 @@ class MultiheadAttention(nn.Module):
         num_kv_heads: heads of keys and values; divides num_heads, which it is if not given.
         head_dim: width of queries and keys in a head; embed_dim / num_heads if not given.
         value_dim: width of values in a head; head_dim if not given.
-        kdim, vdim: widths of key and value inputs; embed_dim if not given.
-        score, scale, weights: as in attend(); each may be a module.
+        kdim: width of key inputs; embed_dim if not given.
+        vdim: width of value inputs; embed_dim if not given.
+        score: as in attend(); may be a module.
+        scale: as in attend(); may be a module.
+        weights: as in attend(); may be a module.
         qk_norm: "rms" or "layer", or a QKNorm.
         mask: as in attend(), for every call; True is visible.
         positions: RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi.
@@ -62,7 +65,8 @@ class MultiheadAttention(nn.Module):
             in contiguous parts, or `at.zigzag.over(mesh)`; see attentropy.ring_attend.
         init: what gives the first weights, such as `score_variance(1.0)`.
         batch_first: only True.
-        device, dtype: of the parameters.
+        device: of the parameters.
+        dtype: of the parameters.
     """
 
     # torch's encoder layers read it: False keeps them from a fast path that would bypass this layer

@@ -13,7 +13,7 @@ class Profile:
     """One place of the model, in bins of query positions.
 
     `positions` are the centres of the bins, `visible` the mean number of visible keys in each;
-    `entropy` and `distance` are [head][bin], NaN for bins without a row.
+    `entropy` and `distance` are `[head][bin]`, NaN for bins without a row.
     """
 
     layer: str

@@ -66,7 +66,7 @@ class Profile(_Part):
     """Statistics along the sequence, averaged over bins of query positions.
 
     `positions` are the centres of the bins, `visible` the mean number of visible keys in each;
-    `entropy` and `distance` are [layer][head][bin].
+    `entropy` and `distance` are `[layer][head][bin]`.
     """
 
     positions: list[float]
