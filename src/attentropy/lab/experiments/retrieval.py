@@ -254,6 +254,18 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
+SHOWN = (
+    PLAIN,
+    "log n, test only",
+    "HoldEntropy, test only",
+    "n^(1/2), test only",
+    "n, test only",
+    "adaptive, test only",
+    "log n",
+    "SSMax",
+)  # as many lines as there are colours
+
+
 def conditions(config: Config) -> Sequence[str]:
     """Rules of training."""
     return config.trained
@@ -286,6 +298,7 @@ EXPERIMENT = Experiment(
             labels=("items in the set", "accuracy, %"),
             log="x",
             chance=100 / CLASSES,
+            where={"rule": SHOWN},
         ),
     ),
     conclude=conclude,
