@@ -90,7 +90,7 @@ class Silent(Recorder):
 def unrecorded(model, run):
     def call():
         watch = at.watch(model)
-        silent = Silent(every=1, keep="mean", sample=32)
+        silent = Silent(every=1, keep="mean", sample=8)
         watch.recorder = silent
         watch.start()
         try:

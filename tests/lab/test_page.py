@@ -27,6 +27,6 @@ def test_the_committed_page_is_what_the_committed_runs_give(monkeypatch):
 
 
 def test_every_experiment_has_a_committed_run():
-    runs = (ROOT / "docs/results").glob("*/results.json")
+    runs = (ROOT / "docs/results").glob("**/results.json")
     named = {json.loads(path.read_text(encoding="utf-8"))["experiment"] for path in runs}
     assert named == set(registry.HOMES)

@@ -140,6 +140,17 @@ def test_a_model_that_is_not_seen_is_warned_about_once():
     monitor.close()
 
 
+def test_a_step_without_attention_gives_no_sample():
+    model, sink = Model().train(), Sink()
+    monitor = at.Monitor(model, every=1, sinks=[sink])
+    train(monitor, model, 1)
+    with pytest.warns(RuntimeWarning, match="no attention was seen"):
+        monitor.step()
+    train(monitor, model, 1)
+    assert [step for step, _ in sink] == [0, 2]
+    monitor.close()
+
+
 def test_bad_arguments():
     with pytest.raises(ArgumentError, match="every must be an integer >= 1, got 0"):
         at.Monitor(Model(), every=0)

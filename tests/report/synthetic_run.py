@@ -53,9 +53,8 @@ def write_run(path, run: Run) -> None:
     """Store the made-up run as a Monitor would."""
     from attentropy.observe.alarms import Ring
     from attentropy.observe.record import RunStore
-    from attentropy.observe.summary import Metrics
-
     from attentropy.observe.rows import STATISTICS, HeadRow
+    from attentropy.observe.summary import Metrics
 
     store = RunStore(path)
     rings = {

@@ -63,7 +63,8 @@ def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> Non
             continue
         colour, mark = PALETTE[i % len(PALETTE)], MARKS[(i + i // len(PALETTE)) % len(MARKS)]
         mean = [s.mean for s in y]
-        axis.plot(x, mean, color=colour, marker=mark, label=str(line))
+        label = line if isinstance(line, str) else f"{figure.by} {line}"
+        axis.plot(x, mean, color=colour, marker=mark, label=label)
         if all(s.size > 1 for s in y):
             low, high = ([s.mean + sign * s.sd for s in y] for sign in (-1, 1))
             axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -80,11 +81,11 @@ def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> Non
 
 
 def _plain_ticks(axis: Any, places: list[Any]) -> None:
-    """At most five lengths, written out."""
+    """At most six lengths, written out."""
     from matplotlib.ticker import NullLocator
 
     places = [p for p in places if p > 0]
-    step = max(1, -(-len(places) // 5))
+    step = max(1, -(-len(places) // 6))
     shown = places[::step]
     axis.set_xticks(shown, [f"{p:g}" for p in shown])
     axis.xaxis.set_minor_locator(NullLocator())
@@ -103,4 +104,5 @@ def _furnish(canvas: Any, axes: Any, figure: Figure, across: int) -> None:
         )
     title = figure.title + (" (dashed: theory)" if figure.theory else "")
     canvas.suptitle(title, fontsize=10, x=0.01, ha="left")
-    canvas.legend(handles.values(), handles.keys(), loc="outside right center")
+    if len(handles) > 1:
+        canvas.legend(handles.values(), handles.keys(), loc="outside right center")

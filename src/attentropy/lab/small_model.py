@@ -108,8 +108,8 @@ def spreads(model: nn.Module, attentions: list[MultiheadAttention], batch: Tenso
     try:
         model(batch)
     finally:
-        for layer, score in zip(attentions, before, strict=True):
-            layer.score = score
+        for layer, old in zip(attentions, before, strict=True):
+            layer.score = old
     return [score.spread for score in seen]  # type: ignore[attr-defined]
 
 

@@ -43,6 +43,8 @@ def markdown(table: Table, results: Results) -> str:
     """A table of a metric."""
     rows = results.where(**table.where)
     columns = rows.values(table.across)
+    if not any(isinstance(column, str) for column in columns):
+        columns = sorted(columns)
     head = [*table.down, *(f"{table.across} {c}" for c in columns)]
     lines = [" | ".join(head), " | ".join(["---"] * len(table.down) + ["--:"] * len(columns))]
     for key in dict.fromkeys(tuple(row.get(name) for name in table.down) for row in rows):

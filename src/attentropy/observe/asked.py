@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,9 +76,7 @@ class Asked:
     def logits_of(self, key: Tensor) -> Tensor:
         """Final logit of one key per query, [B,H,Q]; `key` [1 or B,1,1 or Q], -inf if hidden."""
         q_BGRQD = _wide(_grouped(self.q, self.k.shape[1]))
-        place = key.clamp(0, self.k.shape[2] - 1)[:, 0]
-        picked = place[..., None].expand(self.k.shape[0], -1, self.k.shape[3])
-        k_BGQD = _wide(self.k.gather(2, picked[:, None].expand(-1, self.k.shape[1], -1, -1)))
+        k_BGQD = _wide(self._keys_at(key.clamp(0, self.k.shape[2] - 1)[:, 0]))
         x = (q_BGRQD * k_BGQD[:, :, None]).sum(-1).flatten(1, 2)
         s = self._capped(x * self.scale)
         if self.bias is not None:
@@ -86,15 +85,22 @@ class Asked:
         s = self._with_float_mask(s, key)
         return s.masked_fill(~self.sight.sees(key), -torch.inf)
 
+    def _keys_at(self, place: Tensor) -> Tensor:
+        """The keys at `place` [1 or B,1 or Q], [B,Hk,1 or Q,D]."""
+        if place.shape[0] == 1:
+            return self.k.index_select(2, place[0])
+        picked = place[:, None, :, None].expand(-1, self.k.shape[1], -1, self.k.shape[3])
+        return self.k.gather(2, picked)
+
     def logits_at(self, rows: Tensor) -> Tensor:
         """Final logits of the queries `rows` [R] with every key, [B,H,R,K]; -inf if hidden."""
-        q = _wide(_grouped(self.q[:, :, rows], self.k.shape[1]))
-        s = (q.flatten(2, 3) @ _wide(self.k).mT).unflatten(2, q.shape[2:4]).flatten(1, 2)
-        scale = self.scale
+        scale: Any = self.scale
         if isinstance(scale, Tensor):
-            scale = scale.expand(1, *scale.shape[-2:]) if scale.dim() < 3 else scale
+            scale = scale[(None,) * (3 - scale.dim())]
             scale = (scale[..., rows] if scale.shape[-1] > 1 else scale)[..., None]
-        s = self._capped(s * scale)
+        q = _grouped(_wide(self.q[:, :, rows]) * scale, self.k.shape[1])
+        s = (q.flatten(2, 3) @ _wide(self.k).mT).unflatten(2, q.shape[2:4]).flatten(1, 2)
+        s = self._capped(s)
         for added in (self.bias, self._float_mask()):
             if added is not None:
                 table = added[(None,) * (4 - added.dim())]

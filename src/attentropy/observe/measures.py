@@ -28,10 +28,10 @@ ROWS = (
     "noise_robustness",
     "output_norm",
     "sink_mass",
-    "previous_share",
 )
 SAMPLED = (
     "rows",
+    "previous_share",
     "distance",
     "received_concentration",
     "spread",
@@ -93,14 +93,14 @@ def measure(
     visible = stats.visible[:1, :1] if _constant(stats.visible) else stats.visible
     chosen = visible >= 2 if counted is None else (visible >= 2) & counted
     rows = _rows(asked, out, stats, visible=visible)
-    rows = rows.masked_fill(~chosen, 0.0)
+    rows = rows.masked_fill_(~chosen, 0.0)
     top = _or_nan(stats.max_logit, stats).masked_fill(~chosen, -torch.inf)
     index = torch.tensor(rows_to_sample(asked.sizes[2], sample), device=rows.device)
     sampled, overlap, distance = _sampled(asked, stats, index, chosen=chosen)
     sums = Sums(
-        rows.sum((1, 3), dtype=torch.float64),
+        rows.sum(3).double().sum(1),
         top.amax((0, 2)).double(),
-        sampled.sum((1, 3), dtype=torch.float64),
+        sampled.sum(3).double().sum(1),
         overlap.double(),
     )
     entropy = _or_nan(stats.entropy, stats)
@@ -142,7 +142,6 @@ def _rows(asked: Asked, out: Tensor | None, stats: Stats, *, visible: Tensor) ->
         root * robust,
         _or_nan(norm, stats),
         _sink(asked, stats, lse),
-        _previous(asked, lse),
     )
     return torch.stack(values)
 
@@ -154,13 +153,6 @@ def _sink(asked: Asked, stats: Stats, lse: Tensor) -> Tensor:
         first = torch.zeros(1, 1, 1, dtype=torch.int64, device=lse.device)
     mass = _share(asked.logits_of(first), lse)
     return mass if stats.sink_mass is None else mass + stats.sink_mass.detach()
-
-
-def _previous(asked: Asked, lse: Tensor) -> Tensor:
-    """Weight of the key just before the query; NaN in cross-attention."""
-    if asked.sight.own is None:
-        return torch.full_like(lse, torch.nan)
-    return _share(asked.logits_of(asked.sight.own.view(1, 1, -1) - 1), lse)
 
 
 def _share(s: Tensor, lse: Tensor) -> Tensor:
@@ -175,10 +167,11 @@ def _sampled(
     heads = s.shape[1]
     if stats.lse is None:
         nothing = s.new_full((len(SAMPLED), *s.shape[:3]), torch.nan)
-        return nothing, s.new_full((heads, heads), torch.nan), nothing[1]
+        return nothing, s.new_full((heads, heads), torch.nan), nothing[0]
     kept = (chosen[..., index] if chosen.shape[-1] > 1 else chosen).expand(s.shape[:3])
-    p = _share(s, stats.lse.detach()[:, :, index, None])
-    p = p.masked_fill(~kept[..., None], 0.0)
+    p = (s - stats.lse.detach()[:, :, index, None]).exp_()
+    if torch.compiler.is_compiling() or not bool(kept.all()):
+        p = p.masked_fill(~kept[..., None], 0.0)
     return from_weights(s, p, kept, own=_places(asked, index))
 
 
@@ -196,6 +189,7 @@ def from_weights(
     values = torch.stack(
         (
             ones,
+            _previous(p, own),
             distance,
             _received(p, ones),
             deviation,
@@ -205,6 +199,14 @@ def from_weights(
     ).masked_fill(~kept, 0.0)
     flat = p.transpose(0, 1).flatten(1)
     return values, flat @ flat.mT, distance
+
+
+def _previous(p: Tensor, own: Tensor | None) -> Tensor:
+    """p of the key just before the query; NaN in cross-attention."""
+    if own is None:
+        return p.new_full(p.shape[:3], torch.nan)
+    place = (own - 1).clamp(0, p.shape[3] - 1).view(1, 1, -1, 1).expand(*p.shape[:3], 1)
+    return p.gather(-1, place)[..., 0].masked_fill(own == 0, 0.0)
 
 
 def _distance(p: Tensor, own: Tensor | None) -> Tensor:
@@ -222,13 +224,17 @@ def _received(p: Tensor, ones: Tensor) -> Tensor:
 
 
 def _spread(s: Tensor) -> tuple[Tensor, Tensor]:
-    """Standard deviation and range of the visible logits of each row."""
+    """Standard deviation and range of the visible logits of each row.
+
+    Taken about the largest logit, which hidden keys are put at.
+    """
+    top = s.amax(-1, keepdim=True)
     hidden = s.isneginf()
-    count = (~hidden).sum(-1).clamp(min=1)
-    mean = s.masked_fill(hidden, 0.0).sum(-1) / count
-    square = (s - mean[..., None]).masked_fill(hidden, 0.0).square().sum(-1) / count
-    reach = s.amax(-1) - s.masked_fill(hidden, torch.inf).amin(-1)
-    return square.sqrt(), reach
+    z = (s - top).masked_fill_(hidden, 0.0)
+    count = s.shape[-1] - hidden.sum(-1)
+    mean = z.sum(-1) / count
+    square = torch.linalg.vector_norm(z, dim=-1).square() / count
+    return (square - mean.square()).clamp(min=0).sqrt(), -z.amin(-1)
 
 
 def _positional(p: Tensor, ones: Tensor, own: Tensor | None) -> Tensor:
@@ -242,6 +248,6 @@ def _positional(p: Tensor, ones: Tensor, own: Tensor | None) -> Tensor:
     place = (own[:, None] - torch.arange(keys, device=p.device)) % keys
     by_distance = p.gather(-1, place.expand_as(p))
     mean = by_distance.sum((0, 2), keepdim=True)
-    dots = (by_distance * mean).sum(-1)
-    norms = by_distance.norm(dim=-1) * mean.norm(dim=-1)
+    dots = torch.einsum("bhrk,hk->bhr", by_distance, mean[0, :, 0])
+    norms = torch.linalg.vector_norm(p, dim=-1) * torch.linalg.vector_norm(mean, dim=-1)
     return dots / norms.clamp(min=torch.finfo(p.dtype).tiny)

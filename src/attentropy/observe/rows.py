@@ -45,8 +45,8 @@ class HeadRow:
         noise_robustness: 1 / sqrt((e - 1) sum p^2).
         output_norm: |sum p v|.
         sink_mass: p of the first key, and of a learned sink.
-        previous_share: p of the key just before the query.
-        distance: sum p |i - j|, on sampled rows as all that follow.
+        previous_share: p of the key just before the query, on sampled rows as all that follow.
+        distance: sum p |i - j|.
         received_concentration: sum r^2, r the share of attention that each key receives.
         spread: standard deviation of a row's logits.
         logit_range: their maximum less their minimum.

@@ -62,6 +62,7 @@ class Slot:
             sums.zero_()
         self.top.fill_(-torch.inf)
         self.kept.clear()
+        self.length = 0
 
     def merge(self, other: "Slot") -> None:
         """Add what another slot holds, in place."""

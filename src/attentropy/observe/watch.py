@@ -33,7 +33,7 @@ class NothingRecorded(AttentropyError, RuntimeError):
 
 
 def watch(
-    model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 32
+    model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
 ) -> "Watch":
     """Collect statistics of every attention call of `model` while the `with` block runs.
 
@@ -41,8 +41,9 @@ def watch(
         model: any module; transformers models, torch's own, or hand-written ones.
         every: record one forward pass in so many.
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
-        sample: how many rows per call are looked at key by key, for distance, received
-            concentration, spread, positional share and twins; None for all, at n x n cost.
+        sample: how many rows per call are looked at key by key, for the share of the previous
+            key, distance, received concentration, spread, positional share and twins; None for
+            all, at n x n cost.
     """
     return Watch(model, every=every, keep=keep, sample=sample)
 
@@ -51,7 +52,7 @@ class Watch:
     """A running watch: `start` and `stop`, or a `with` block; then read `heads()`."""
 
     def __init__(
-        self, model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 32
+        self, model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
     ) -> None:
         _check(model, every, keep, sample)
         self.model = model

@@ -176,27 +176,34 @@ struct ForwardPass {
             store(l + x, fall * load(l + x));
             store(c + x, fall * fall * load(c + x));
         }
-        int rows = span.rows();
-        if constexpr (Op::width == 2) {
+        // Sums restart every so many rows: a long chain of additions would lose digits.
+        constexpr int CHAIN = 64;
+        int rows = span.rows(), start = Op::width == 2 ? -(span.j0 & 1) : 0;
+        for (int from = start; from < rows; from += CHAIN) {
+            int to = std::min(rows, from + CHAIN);
+            for (int v = 0; v < NV; ++v) lb[v] = tb[v] = cb[v] = vf{};
+            if constexpr (Op::width == 2) {
 #ifdef __AVX512BF16__
-            // A word row is never above the rows it is made of, so it may overwrite them.
-            for (int j = -(span.j0 & 1); j < rows; j += 2)
+                // A word row is never above the rows it is made of, so it may overwrite them.
+                for (int j = from; j < to; j += 2)
 #pragma GCC unroll 8
-                for (int v = 0; v < NV; ++v) {
-                    vf low = j < 0 ? vf{} : weigh(j, v), high = j + 1 < rows ? weigh(j + 1, v) : vf{};
-                    store(s + (j + 1) / 2 * P + (g + v) * W, interleaved(halves(low, high)));
-                }
+                    for (int v = 0; v < NV; ++v) {
+                        vf low = j < 0 ? vf{} : weigh(j, v);
+                        vf high = j + 1 < rows ? weigh(j + 1, v) : vf{};
+                        store(s + (j + 1) / 2 * P + (g + v) * W, interleaved(halves(low, high)));
+                    }
 #endif
-        } else {
-            for (int j = 0; j < rows; ++j)
+            } else {
+                for (int j = from; j < to; ++j)
 #pragma GCC unroll 8
-                for (int v = 0; v < NV; ++v) store(s + j * P + (g + v) * W, weigh(j, v));
-        }
-        for (int v = 0; v < NV; ++v) {
-            int x = (g + v) * W;
-            store(l + x, load(l + x) + lb[v]);
-            store(t + x, load(t + x) + tb[v]);
-            store(c + x, load(c + x) + cb[v]);
+                    for (int v = 0; v < NV; ++v) store(s + j * P + (g + v) * W, weigh(j, v));
+            }
+            for (int v = 0; v < NV; ++v) {
+                int x = (g + v) * W;
+                store(l + x, load(l + x) + lb[v]);
+                store(t + x, load(t + x) + tb[v]);
+                store(c + x, load(c + x) + cb[v]);
+            }
         }
     }
 

@@ -151,6 +151,12 @@ def conclude(results: Results) -> list[str]:
         f"{max(ratios):.2f}; the prediction is sqrt(rho sum p^2 (v - o)^2), so 1/sum p^2 and not n "
         "decides. The documents' 1/sqrt n holds for flat rows only."
     )
+    against = results.mean("slope_n_eff", condition="gaussian 0.5", row="peaked", kind="slope")
+    lines.append(
+        f"n_eff alone is not the whole law either: in peaked rows the exponent against it is "
+        f"{against:.2f} and not -0.50 (gaussian 0.5), because the output is near the value of the "
+        "heaviest key, whose own noise then hardly acts; the factor (v - o)^2 has that in it."
+    )
     lines.append(
         "Laplace noise above 1/2 (no variance of e^eps) falls slower than 1/sqrt n, above 1 (no "
         "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with "

@@ -59,6 +59,10 @@ class Softcapped(nn.Module):
         super().__init__()
         self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.heads = heads
+        for weight in (*self.inward.weight.chunk(3), self.outward.weight):
+            nn.init.xavier_uniform_(weight)  # as the layers it is compared with
+        for bias in (self.inward.bias, self.outward.bias):
+            nn.init.zeros_(bias)
 
     def forward(self, x: Tensor) -> Attended:
         """X [B,N,width]."""
