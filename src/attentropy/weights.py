@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.errors import ArgumentError, ArgumentTypeError
@@ -100,7 +99,8 @@ class L2(Weights):
 
 
 def _elu_plus_one(x: Tensor) -> Tensor:
-    return F.elu(x) + 1
+    # not F.elu: its backward fails under torch.compile's aot_eager on some layouts
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 FEATURES: dict[str, Feature] = {"elu": _elu_plus_one, "relu": torch.relu, "exp": torch.exp}
