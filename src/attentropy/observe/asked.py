@@ -15,6 +15,8 @@ from attentropy.ring import ring_attend
 from attentropy.types import Attended
 from attentropy.weights import Weights
 
+PIECE = 1 << 17  # elements; more of them leave the cache between two passes
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asked:
@@ -74,23 +76,49 @@ class Asked:
         )
 
     def logits_of(self, key: Tensor) -> Tensor:
-        """Final logit of one key per query, [B,H,Q]; `key` [1 or B,1,1 or Q], -inf if hidden."""
-        q_BGRQD = _wide(_grouped(self.q, self.k.shape[1]))
-        k_BGQD = _wide(self._keys_at(key.clamp(0, self.k.shape[2] - 1)[:, 0]))
-        x = (q_BGRQD * k_BGQD[:, :, None]).sum(-1).flatten(1, 2)
-        s = self._capped(x * self.scale)
+        """Final logits of one key with all queries, [B,H,Q]; `key` [1 or B,1,1]; -inf if hidden."""
+        q = _wide(_grouped(self.q, self.k.shape[1]))
+        x = q.flatten(2, 3) @ _wide(self._key_at(key[:, 0])).mT
+        s = self._capped(x.view(*self.q.shape[:3]) * self.scale)
         if self.bias is not None:
             bias = self.bias[(None,) * (4 - self.bias.dim())].expand(*s.shape, self.k.shape[2])
-            s = s + bias.gather(-1, key.clamp(0).expand(s.shape)[..., None])[..., 0]
+            s = s + bias.gather(-1, key.expand(s.shape)[..., None])[..., 0]
         s = self._with_float_mask(s, key)
         return s.masked_fill(~self.sight.sees(key), -torch.inf)
 
-    def _keys_at(self, place: Tensor) -> Tensor:
-        """The keys at `place` [1 or B,1 or Q], [B,Hk,1 or Q,D]."""
+    def _key_at(self, place: Tensor) -> Tensor:
+        """The key at `place` [1 or B,1] of each entry, [B,Hk,1,D]."""
+        place = place.clamp(max=self.k.shape[2] - 1)
         if place.shape[0] == 1:
             return self.k.index_select(2, place[0])
         picked = place[:, None, :, None].expand(-1, self.k.shape[1], -1, self.k.shape[3])
         return self.k.gather(2, picked)
+
+    def logits_before(self) -> Tensor:
+        """Final logits of the key just before each query, [B,H,Q]; -inf where there is none."""
+        own = self.sight.own
+        assert own is not None
+        before = (own - 1).clamp(0, self.k.shape[2] - 1)
+        s = self._capped(self._dots(before) * self.scale)
+        key = before.view(1, 1, -1)
+        if self.bias is not None:
+            bias = self.bias[(None,) * (4 - self.bias.dim())].expand(*s.shape, self.k.shape[2])
+            s = s + bias.gather(-1, key.expand(s.shape)[..., None])[..., 0]
+        s = self._with_float_mask(s, key)
+        return s.masked_fill(~self.sight.sees(own.view(1, 1, -1) - 1), -torch.inf)
+
+    def _dots(self, place: Tensor) -> Tensor:
+        """q_i . k at `place` [Q] of each query, [B,H,Q]; in pieces that stay in the cache."""
+        q, group = self.q, self.q.shape[1] // self.k.shape[1]
+        if torch.compiler.is_compiling() or q[0].numel() <= PIECE:
+            k = _wide(self.k.index_select(2, place)).repeat_interleave(group, 1)
+            return (_wide(q) * k).sum(-1)
+        dots = torch.empty(q.shape[:3], dtype=_wide(q[:0]).dtype, device=q.device)
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):
+                k_QD = _wide(self.k[b, h // group].index_select(0, place))
+                torch.sum(k_QD.mul_(_wide(q[b, h])), -1, out=dots[b, h])
+        return dots
 
     def logits_at(self, rows: Tensor) -> Tensor:
         """Final logits of the queries `rows` [R] with every key, [B,H,R,K]; -inf if hidden."""
@@ -120,7 +148,7 @@ class Asked:
         if mask is None:
             return s
         wide = mask.expand(*s.shape, self.k.shape[2])
-        return s + wide.gather(-1, key.clamp(0).expand(s.shape)[..., None])[..., 0]
+        return s + wide.gather(-1, key.expand(s.shape)[..., None])[..., 0]
 
 
 def _grouped(q_BHQD: Tensor, key_heads: int) -> Tensor:

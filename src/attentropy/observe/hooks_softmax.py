@@ -45,6 +45,10 @@ class Tapped(Asked):
         picked = self.s.gather(-1, index[..., None])[..., 0]
         return picked.masked_fill(~self.sight.sees(key), -torch.inf)
 
+    def logits_before(self) -> Tensor:
+        assert self.sight.own is not None
+        return self.logits_of(self.sight.own.view(1, 1, -1) - 1)
+
     def logits_at(self, rows: Tensor) -> Tensor:
         s = self.s[:, :, rows]
         seen = self.sight.rows(rows, device=s.device)

@@ -28,10 +28,11 @@ ROWS = (
     "noise_robustness",
     "output_norm",
     "sink_mass",
+    "previous_share",
 )
 SAMPLED = (
     "rows",
-    "previous_share",
+    "previous_of_sampled",
     "distance",
     "received_concentration",
     "spread",
@@ -84,15 +85,22 @@ def rows_to_sample(queries: int, most: int | None) -> list[int]:
 
 @torch.no_grad()
 def measure(
-    asked: Asked, out: Tensor | None, stats: Stats, *, counted: Tensor | None, sample: int | None
+    asked: Asked,
+    out: Tensor | None,
+    stats: Stats,
+    *,
+    counted: Tensor | None,
+    sample: int | None,
+    every_row: bool = True,
 ) -> tuple[Sums, Kept]:
     """The sums of a call, and its rows. `counted` marks queries that are no padding.
 
-    `out` is None where only the weights are known.
+    `out` is None where only the weights are known. The share of the previous key takes a pass
+    over queries and keys; without `every_row` it is known of the sampled rows only.
     """
     visible = stats.visible[:1, :1] if _constant(stats.visible) else stats.visible
     chosen = visible >= 2 if counted is None else (visible >= 2) & counted
-    rows = _rows(asked, out, stats, visible=visible)
+    rows = _rows(asked, out, stats, visible=visible, every_row=every_row)
     rows = rows.masked_fill_(~chosen, 0.0)
     top = _or_nan(stats.max_logit, stats).masked_fill(~chosen, -torch.inf)
     index = torch.tensor(rows_to_sample(asked.sizes[2], sample), device=rows.device)
@@ -119,7 +127,9 @@ def _or_nan(value: Tensor | None, stats: Stats) -> Tensor:
     return torch.full_like(stats.collision, torch.nan) if value is None else value.detach()
 
 
-def _rows(asked: Asked, out: Tensor | None, stats: Stats, *, visible: Tensor) -> Tensor:
+def _rows(
+    asked: Asked, out: Tensor | None, stats: Stats, *, visible: Tensor, every_row: bool
+) -> Tensor:
     """ROWS of every row, [len(ROWS),B,H,Q]."""
     entropy, lse = _or_nan(stats.entropy, stats), _or_nan(stats.lse, stats)
     norm = None if out is None else torch.linalg.vector_norm(out, dim=-1, dtype=entropy.dtype)
@@ -142,6 +152,7 @@ def _rows(asked: Asked, out: Tensor | None, stats: Stats, *, visible: Tensor) ->
         root * robust,
         _or_nan(norm, stats),
         _sink(asked, stats, lse),
+        _previous(asked, lse, every_row=every_row),
     )
     return torch.stack(values)
 
@@ -153,6 +164,13 @@ def _sink(asked: Asked, stats: Stats, lse: Tensor) -> Tensor:
         first = torch.zeros(1, 1, 1, dtype=torch.int64, device=lse.device)
     mass = _share(asked.logits_of(first), lse)
     return mass if stats.sink_mass is None else mass + stats.sink_mass.detach()
+
+
+def _previous(asked: Asked, lse: Tensor, *, every_row: bool) -> Tensor:
+    """Weight of the key just before the query; NaN in cross-attention."""
+    if asked.sight.own is None or not every_row:
+        return torch.full_like(lse, torch.nan)
+    return _share(asked.logits_before(), lse)
 
 
 def _share(s: Tensor, lse: Tensor) -> Tensor:
@@ -189,7 +207,7 @@ def from_weights(
     values = torch.stack(
         (
             ones,
-            _previous(p, own),
+            _before(p, own),
             distance,
             _received(p, ones),
             deviation,
@@ -201,8 +219,8 @@ def from_weights(
     return values, flat @ flat.mT, distance
 
 
-def _previous(p: Tensor, own: Tensor | None) -> Tensor:
-    """p of the key just before the query; NaN in cross-attention."""
+def _before(p: Tensor, own: Tensor | None) -> Tensor:
+    """Weight of the key just before each of these rows."""
     if own is None:
         return p.new_full(p.shape[:3], torch.nan)
     place = (own - 1).clamp(0, p.shape[3] - 1).view(1, 1, -1, 1).expand(*p.shape[:3], 1)

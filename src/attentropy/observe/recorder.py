@@ -58,7 +58,12 @@ class Recorder:
     def record(self, owner: Owner, asked: Asked, out: Tensor | None, stats: Stats) -> None:
         """Add one call to the slot of its place."""
         sums, kept = measure(
-            asked, out, stats, counted=self._padding(asked), sample=self._rows(asked)
+            asked,
+            out,
+            stats,
+            counted=self._padding(asked),
+            sample=self._rows(asked),
+            every_row=self.keep == "rows",
         )
         slot = owner.slot(phase_of(asked.sight), asked.sizes[1], device=stats.visible.device)
         slot.describe(asked)

@@ -45,8 +45,9 @@ class HeadRow:
         noise_robustness: 1 / sqrt((e - 1) sum p^2).
         output_norm: |sum p v|.
         sink_mass: p of the first key, and of a learned sink.
-        previous_share: p of the key just before the query, on sampled rows as all that follow.
-        distance: sum p |i - j|.
+        previous_share: p of the key just before the query; of all rows where rows are kept, else
+            of sampled ones.
+        distance: sum p |i - j|, on sampled rows as all that follow.
         received_concentration: sum r^2, r the share of attention that each key receives.
         spread: standard deviation of a row's logits.
         logit_range: their maximum less their minimum.
@@ -129,6 +130,9 @@ def _means(slot: Slot) -> dict[str, list[Any]]:
     few = slot.sampled / sampled.masked_fill(sampled == 0, torch.nan)
     means = dict(zip(ROWS[1:], rows[1:], strict=True))
     means |= dict(zip(SAMPLED[1:], few[1:], strict=True))
+    sampled_share = means.pop("previous_of_sampled")
+    whole = means["previous_share"]
+    means["previous_share"] = torch.where(whole.isnan(), sampled_share, whole)
     means["deficit"] = means.pop("log_visible") - means["entropy"]
     means["mean_logit"] = means["lse"] - means["entropy"]
     means["gradient_flow"] = 1 - means["collision"]

@@ -41,9 +41,8 @@ def watch(
         model: any module; transformers models, torch's own, or hand-written ones.
         every: record one forward pass in so many.
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
-        sample: how many rows per call are looked at key by key, for the share of the previous
-            key, distance, received concentration, spread, positional share and twins; None for
-            all, at n x n cost.
+        sample: how many rows per call are looked at key by key, for distance, received
+            concentration, spread, positional share and twins; None for all, at n x n cost.
     """
     return Watch(model, every=every, keep=keep, sample=sample)
 
