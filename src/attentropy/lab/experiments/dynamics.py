@@ -107,10 +107,11 @@ def conclude(results: Results) -> list[str]:
         )
     if LITTLE in results.values("condition"):
         a, b = (heads.mean("entropy", condition=c, step=last) for c in (PLENTY, LITTLE))
+        word = "lower" if b < a - 0.02 else "higher" if b > a + 0.02 else "the same"
         lines.append(
             f"Overfitting: with little text the mean entropy ends at {b:.2f} log n, with plenty at "
-            f"{a:.2f}; the entropy {'is lower' if b < a - 0.02 else 'does not tell them apart'}"
-            f"{' where the model memorises' if b < a - 0.02 else ''}."
+            f"{a:.2f}: it is {word} where the model memorises, and a falling entropy alone is no "
+            "sign of it."
         )
     return lines
 
