@@ -242,8 +242,9 @@ def conclude(results: Results) -> list[str]:
     lines.append(
         "Theory: priorities are iid with a density that does not vanish at its upper edge (a = 1), "
         "so a row holds its entropy only if the scale grows like n^(1/a) = n; measured, it must "
-        f"grow like n^{_exponent(results):.2f} (what scores carry of the class thins their upper "
-        "edge, a > 1). log n falls behind from the start, and HoldEntropy, which reckons with "
+        f"grow like n^{_exponent(results):.2f} (perhaps, untested, what scores carry of "
+        "the class thins their upper edge, a > 1). log n falls behind from the start, and "
+        "HoldEntropy, which reckons with "
         "Gaussian tails, hardly moves at this spread."
     )
     lines.append(

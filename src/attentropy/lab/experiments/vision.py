@@ -144,7 +144,8 @@ def conclude(results: Results) -> list[str]:
         f"softmax average as it is and raises the entropy by {math.log(far / near):.2f} nats from "
         f"{near} to {far} (measured: {rise:+.2f}), which is no loss of focus: holding the entropy "
         "need not be the aim here.",
-        f"Accuracy is lost under every rule (interpolated pixels look like nothing in training); "
+        f"Accuracy is lost under every rule (perhaps because interpolated pixels "
+        f"look like nothing in training; not tested); "
         f"log n differs from 1/sqrt d by {log - level[PLAIN]:+.1f} points, with a standard "
         f"deviation over seeds of {results.over('accuracy', rule=LOG, patches=far).sd:.1f}.",
     ]
