@@ -23,7 +23,8 @@ def test_uniform_scores_on_a_grid():
 @given(st.sampled_from([1, 2, 3, 64, 1000]), st.floats(0, 400), st.floats(1e-2, 5))
 def test_sphere_deficit_grows_with_scale(d, lam, step):
     assert 0 <= p.sphere_deficit(d, lam) <= worst_deficit(2 * lam) + 1e-9
-    assert p.sphere_deficit(d, lam + step) >= p.sphere_deficit(d, lam)
+    # up to rounding: where one key holds all mass, both are log 2 to the accuracy of the quadrature
+    assert p.sphere_deficit(d, lam + step) >= p.sphere_deficit(d, lam) * (1 - 1e-11)
 
 
 def test_sphere_limits():
