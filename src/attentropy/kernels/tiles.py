@@ -1,7 +1,7 @@
 """Cutting an attention call into tiles, and the logits of one tile with their gradients.
 
 Work is laid out as [N, R, T]: N pairs of batch entry and key head, R = group x rows query rows
-that share these keys, T keys. A tile fits a buffer of eight megabytes, so that it stays in the
+that share these keys, T keys. A tile fits a buffer of four megabytes, so that it stays in the
 cache while several elementwise passes go over it.
 """
 
@@ -16,7 +16,7 @@ from attentropy.kernels.call import Call
 from attentropy.masks import Where
 from attentropy.weights import Gumbel
 
-TILE_ELEMENTS = 1 << 21
+TILE_ELEMENTS = 1 << 20
 MAX_KEYS = 8192
 MIN_ROWS = 16
 
