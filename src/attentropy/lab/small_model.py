@@ -1,15 +1,13 @@
 """A small transformer over bytes or patches, made of attentropy.nn, and how it is trained."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.nn.multihead import MultiheadAttention
-from attentropy.scales import HoldEntropy, ScaleRule
-from attentropy.scores import Dot, Prepared
+from attentropy.scales import ScaleRule
 from attentropy.types import Stats
 
 BYTES, MASK = 256, 256
@@ -84,53 +82,7 @@ def next_byte_loss(model: ByteModel, tokens: Tensor) -> tuple[Tensor, list[Stats
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()), stats
 
 
-class _Seen(Dot):
-    """The dot score, which keeps the spread of the logits it leads to."""
-
-    def __init__(self, layer: MultiheadAttention) -> None:
-        object.__setattr__(self, "layer", layer)
-        object.__setattr__(self, "spread", None)
-
-    def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """As Dot."""
-        s = (q @ k.mT) * self.layer.logit_scale(k.shape[2])[:, None, None]  # type: ignore[attr-defined]
-        object.__setattr__(self, "spread", s.var(-1).mean((0, 2)).sqrt())
-        return Prepared(q, k)
-
-
-@torch.no_grad()
-def spreads(model: nn.Module, attentions: list[MultiheadAttention], batch: Tensor) -> list[Tensor]:
-    """Root mean square over rows of the standard deviation of scaled logits, [H] for each layer."""
-    seen = [_Seen(layer) for layer in attentions]
-    before = [layer.score for layer in attentions]
-    for layer, score in zip(attentions, seen, strict=True):
-        layer.score = score
-    try:
-        model(batch)
-    finally:
-        for layer, old in zip(attentions, before, strict=True):
-            layer.score = old
-    return [score.spread for score in seen]  # type: ignore[attr-defined]
-
-
 def set_scales(attentions: list[MultiheadAttention], scales: list[ScaleRule | None]) -> None:
     """Another scale for each layer."""
     for layer, scale in zip(attentions, scales, strict=True):
         layer.scale = scale
-
-
-@dataclass(frozen=True)
-class Beyond:
-    """`rule` for rows of more than `reference` keys; shorter rows keep its value there."""
-
-    rule: ScaleRule
-    reference: int
-
-    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
-        return self.rule(head_dim, visible.clamp(min=self.reference))
-
-
-def held(each: list[Tensor], reference: int) -> list[Beyond]:
-    """HoldEntropy for each layer, with the spread of every head at the reference length."""
-    rules = [HoldEntropy(reference, tuple(spread.tolist())) for spread in each]
-    return [Beyond(rule, reference) for rule in rules]
