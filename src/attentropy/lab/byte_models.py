@@ -1,10 +1,8 @@
 """The models of extrapolate/language: kinds of attention and positions, and scale rules.
 
-RoPE          heads of width / heads, waves of base 10000
-RoPE 100      the same with base 100: every wave turns within the trained length
-GAU RoPE      a gated unit: one wide head, queries and keys from one projection
-GAU RoPE 100  the same with base 100
-ALiBi, no positions
+Kinds are "RoPE", "ALiBi" and "no positions" with several heads, and "GAU RoPE": a gated unit, which
+is one wide head with queries and keys from one projection. Rotary waves have base 10000, or 100
+where the name says so: then even the slowest turns a good way within the trained length.
 """
 
 import math

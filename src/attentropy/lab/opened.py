@@ -1,7 +1,7 @@
 """The lab's attention layers taken apart, so that another computation can stand between.
 
-CalledOnTorch  the same attention as a call of F.scaled_dot_product_attention
-ClippedRotary  rotary positions whose distances end at the trained length
+CalledOnTorch is the same attention as a call of F.scaled_dot_product_attention; ClippedRotary has
+rotary positions whose distances end at the trained length.
 """
 
 from typing import NamedTuple

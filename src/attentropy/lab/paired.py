@@ -14,7 +14,7 @@ class Gain(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """ "helps" or "hurts": every seed agrees, and the mean is above two standard errors."""
+        """Whether it helps or hurts: all seeds agree, and the mean is above two standard errors."""
         mean, sd, size = self.spread
         if size < 2 or abs(mean) <= 2 * sd / math.sqrt(size) or self.up not in (0, size):
             return "undecided"

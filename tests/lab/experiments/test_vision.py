@@ -17,6 +17,7 @@ def test_copied_pictures_repeat_their_pixels():
     assert torch.equal(vision.finer(pictures, 8), pictures)
 
 
+@torch.no_grad()
 def test_copies_with_their_places_change_nothing_but_the_entropy():
     model = vision.PixelModel(TINY, "1/sqrt d").eval()
     pictures = torch.rand(3, 8, 8)

@@ -69,6 +69,13 @@ def conditions(config: Config) -> Sequence[str]:
     return [f"{m}, {r}" for m, r in TRAINED if m in config.models and r in config.rules]
 
 
+def _named(condition: str) -> tuple[str, str, str]:
+    """Task, kind of model and rule."""
+    named, rule = condition.split(", ")
+    task, _, kind = named.partition(" ")
+    return task, kind, rule
+
+
 def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """What the model sees, and the bytes asked for (-100 where nothing is asked)."""
     if task == "causal":
@@ -112,8 +119,7 @@ class Tested(NamedTuple):
 
 def measure(config: Config, condition: str, seed: int) -> list[Row]:
     """Train one model, test it at every length as trained and under rules of the test."""
-    named, rule = condition.split(", ")
-    task, _, kind = named.partition(" ")
+    task, kind, rule = _named(condition)
     rng = torch.Generator().manual_seed(seed)
     text = sample()
     sizes = {"width": config.width, "heads": config.heads, "layers": config.layers}
@@ -122,7 +128,7 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
     about = {"task": task, "model": kind}
     rows: list[Row] = [{**about, "rule": rule, "kind": "training", "steps_to_target": reached}]
     with torch.no_grad():
-        ways = _ways(config, model.eval(), task, kind, rule, text[:-HELD_OUT], rng)
+        ways = _ways(config, model.eval(), condition, text[:-HELD_OUT], rng)
         for times in config.times:
             for way in ways:
                 with _changed(model, way, kind, config.heads, TASKS[task], times):
@@ -132,21 +138,15 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 
 def _ways(
-    config: Config,
-    model: ByteModel,
-    task: str,
-    kind: str,
-    rule: str,
-    text: Tensor,
-    rng: torch.Generator,
+    config: Config, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
 ) -> list[Tested]:
     """As trained; where the scale of training is 1/sqrt d, also with scales of the test."""
+    task, kind, rule = _named(condition)
     found = [Tested(rule)]
     if rule in OWN_RULES:
         n0, blocks = TASKS[task], len(model.stack.attentions)
-        tokens, _ = posed(
-            task, windows(text, n0 * max(config.times) + 1, 4, rng), config.hidden, rng
-        )
+        whole = windows(text, n0 * max(config.times) + 1, 4, rng)
+        tokens, _ = posed(task, whole, config.hidden, rng)
         log = [LogLengthFrom(n0)] * blocks
         plan = calibrated(model, tokens, [n0 * times for times in config.times])
         found += [

@@ -4,7 +4,8 @@ Finer patches of the same picture repeat their neighbours: the keys are not more
 are copies, and copies of all keys do not change a softmax average. So here 1/sqrt d is the rule
 that theory expects to be right, and rules that sharpen with n to be wrong. Three ways to make a
 finer picture tell what goes wrong: "bilinear" has grey values and places between those of
-training, "copied" only the places, "copied with places" neither: every token is there 4 or 16 times.
+training, "copied" only the places, "copied with places" neither: every token is there 4 or 16
+times.
 """
 
 import math
@@ -201,19 +202,21 @@ def conclude(results: Results) -> list[str]:
     for made in there.values("made"):
         log = gain(there, "accuracy", rule=LOG, over=PLAIN, made=made)
         lines.append(
-            f"{far} patches, {made}: 1/sqrt d {there.mean('accuracy', rule=PLAIN, made=made):.1f} %; "
-            f"log n at test time changes that by {log.text()} points, paired over "
-            f"{log.spread.size} seeds ({log.verdict})."
+            f"{far} patches, {made}: 1/sqrt d "
+            f"{there.mean('accuracy', rule=PLAIN, made=made):.1f} %; log n at test time "
+            f"changes that by {log.text()} points, paired over {log.spread.size} seeds "
+            f"({log.verdict})."
         )
     here, rise = (results.mean("entropy", made=EXACT, rule=PLAIN, patches=n) for n in (near, far))
-    lines.append(
+    return [
+        *lines,
         "Theory: copying all keys leaves every softmax average as it is and raises the entropy by "
-        f"log({far // near}) = {math.log(far / near):.2f} nats (measured: {rise - here:+.2f}), which "
-        "is no loss of focus: with places copied too, 1/sqrt d answers as at the trained length, and "
-        "rules that hold the entropy move away from it. What the other pictures lose under 1/sqrt d "
-        "they lose to grey values and places that training never showed, not to the number of keys."
-    )
-    return lines
+        f"log({far // near}) = {math.log(far / near):.2f} nats (measured: {rise - here:+.2f}), "
+        "which is no loss of focus: with places copied too, 1/sqrt d answers as at the trained "
+        "length, and rules that hold the entropy move away from it. What the other pictures lose "
+        "under 1/sqrt d they lose to grey values and places that training never showed, not to the "
+        "number of keys.",
+    ]
 
 
 def conditions(config: Config) -> Sequence[str]:
