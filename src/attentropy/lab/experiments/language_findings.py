@@ -61,9 +61,9 @@ def _aim(results: Results) -> list[str]:
     return [
         f"The published comparison, {task} {model} at {lengths} bytes: 1/sqrt d "
         f"{_levels(results, task, model, PLAIN)} % right, "
-        f"log n {_levels(results, task, model, LOG)} %. At 4x log n gains "
-        f"{there.text()} points (paired over {there.spread.size} seeds; published +11.0; aim 5), at 1x "
-        f"it loses {max(0.0, -near.spread.mean):.1f} (aim at most 0.5): "
+        f"log n {_levels(results, task, model, LOG)} %. At 4x log n gains {there.text()} points "
+        f"(paired over {there.spread.size} seeds; published +11.0; aim 5), at 1x it loses "
+        f"{max(0.0, -near.spread.mean):.1f} (aim at most 0.5): "
         f"{'both aims are met' if met else 'the aims are not met'}."
     ]
 
