@@ -42,7 +42,9 @@ def parts(layer: Layer, x: Tensor) -> Parts:
     q, k, v = (
         part.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for part in whole.chunk(3, -1)
     )
-    return Parts(*(layer.qk_norm(q, k) if layer.qk_norm else (q, k)), v)
+    if layer.qk_norm is not None:
+        q, k = layer.qk_norm(q, k)
+    return Parts(q, k, v)
 
 
 def joined(layer: Layer, out: Tensor, gate: Tensor | None) -> Tensor:
@@ -101,7 +103,7 @@ class ClippedRotary(nn.Module):
         if x.shape[1] > self.reach:
             found.append(self._before(q, k, v, self.reach))
             if self.layer.mask is None:
-                turned = self._before(*(part.flip(2) for part in (q, k, v)), -self.reach)
+                turned = self._before(q.flip(2), k.flip(2), v.flip(2), -self.reach)
                 found.append(Seen(*(part.flip(2) for part in turned)))
         out, lse, entropy, collision = merged(found)
         stats = Stats(entropy, lse, None, None, collision, visible.expand(lse.shape))

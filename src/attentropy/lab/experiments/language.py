@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -170,7 +170,7 @@ def _changed(
     model: ByteModel, way: Tested, kind: str, heads: int, n0: int, times: int
 ) -> Iterator[None]:
     """The model changed for a test; afterwards it is as it was."""
-    blocks = list(model.stack.blocks)
+    blocks: list[Any] = list(model.stack.blocks)
     before = [(b.attention, b.attention.scale, b.attention.positions) for b in blocks]
     for i, block in enumerate(blocks):
         layer = block.attention
