@@ -1,8 +1,9 @@
 """The models of extrapolate/language: kinds of attention and positions, and scale rules.
 
 Kinds are "RoPE", "ALiBi" and "no positions" with several heads, and "GAU RoPE": a gated unit, which
-is one wide head with queries and keys from one projection. Rotary waves have base 10000, or 100
-where the name says so: then even the slowest turns a good way within the trained length.
+is one wide head (128, or 64 where the name says so) with queries and keys from one projection.
+Rotary waves have base 10000, or 100 where the name says so: then even the slowest turns a good way
+within the trained length.
 """
 
 import math
@@ -22,7 +23,6 @@ from attentropy.weights import Softmax
 
 PLAIN = "1/sqrt d"
 TASKS = {"masked": 64, "causal": 128}  # and the length it is trained at
-KEY_DIM = 128  # of the gated unit, as published
 
 
 class KeyNorm(QKNorm):
@@ -59,7 +59,9 @@ def byte_model(
 ) -> ByteModel:
     """A model of the kind, for the task, under the rule."""
     gated = kind.startswith("GAU")
-    head_dim = KEY_DIM if gated else width // heads
+    head_dim = width // heads
+    if gated:
+        head_dim = 64 if kind.startswith("GAU 64") else 128
     common: dict[str, Any] = {
         "mask": causal if task == "causal" else None,
         "scale": scale_of(rule, task, head_dim),
@@ -69,7 +71,7 @@ def byte_model(
         positions = placed(kind, heads)
         if gated:
             return GatedAttentionUnit(
-                width, expansion=1, key_dim=KEY_DIM, weights=Softmax(), positions=positions,
+                width, expansion=1, key_dim=head_dim, weights=Softmax(), positions=positions,
                 **common,
             )  # fmt: skip
         norms = {"KeyNorm": lambda: KeyNorm(head_dim), "QK-norm": lambda: QKNorm(head_dim)}

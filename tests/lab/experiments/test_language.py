@@ -74,11 +74,12 @@ def test_a_test_leaves_the_model_as_it_was():
 
 
 def test_log_n_is_trained_as_plain_at_the_trained_length():
-    layer = byte_model("causal", "GAU RoPE", "log n", **SIZES).stack.attentions[0]
+    layer = byte_model("causal", "GAU 64 RoPE 100", "log n", **SIZES).stack.attentions[0]
     plain = byte_model("causal", "GAU RoPE", "1/sqrt d", **SIZES).stack.attentions[0]
     visible = torch.tensor([128.0, 128.0**2]).view(1, 1, 2)
     want = torch.tensor([1.0, 2.0]) * layer.key_dim**-0.5
     assert plain.scale is None
+    assert (layer.key_dim, plain.key_dim) == (64, 128)
     assert torch.allclose(layer.scale(layer.key_dim, visible).flatten(), want)
 
 
@@ -93,7 +94,7 @@ def test_key_norm_leaves_queries():
 def test_the_first_sentence_judges_the_aims():
     def rows(plain, log):
         names = ("1/sqrt d", plain), ("1/sqrt d, log n at test", log)
-        about = {"task": "masked", "model": "GAU RoPE 100"}
+        about = {"task": "masked", "model": "GAU 64 RoPE 100"}
         return Results(
             {**about, "seed": seed, "rule": rule, "n": 64 * x, "accuracy": level + seed,
              "entropy": 1.0}

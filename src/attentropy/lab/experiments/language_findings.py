@@ -7,7 +7,7 @@ from attentropy.lab.paired import Gain, gain
 from attentropy.lab.rows import Results
 
 LOG, CLIPPED = PLAIN + ", log n at test", PLAIN + ", clipped"
-AIM = "masked", "GAU RoPE 100"  # the model nearest to the published one
+AIM = "masked", "GAU 64 RoPE 100"  # the model nearest to the published one
 PUBLISHED = (
     "Published (masked, trained at 64, words, a far larger model of gated units): 1/sqrt d 43.27/"
     "36.53/23.02/15.12/11.54 and log n 43.11/41.17/34.04/20.15/13.58 at 64/128/256/512/1024."
