@@ -7,16 +7,17 @@ from attentropy.lab.rows import Results, Spread
 
 
 class Gain(NamedTuple):
-    """Mean and standard deviation of the differences, and in how many seeds they are positive."""
+    """Mean and standard deviation of the differences."""
 
     spread: Spread
-    up: int
 
     @property
     def verdict(self) -> str:
-        """Whether it helps or hurts: all seeds agree, and the mean is above two standard errors."""
+        """Whether it helps or hurts, where Student's t at 95 % excludes no difference."""
+        from scipy.stats import t
+
         mean, sd, size = self.spread
-        if size < 2 or abs(mean) <= 2 * sd / math.sqrt(size) or self.up not in (0, size):
+        if size < 2 or abs(mean) <= float(t.ppf(0.975, size - 1)) * sd / math.sqrt(size):
             return "undecided"
         return "helps" if mean > 0 else "hurts"
 
@@ -41,4 +42,4 @@ def gain(results: Results, metric: str, *, rule: str, over: str, **where: Any) -
         a, b = (chosen.mean(metric, rule=name, seed=seed) for name in (rule, over))
         if math.isfinite(a - b):
             differences.append(a - b)
-    return Gain(Spread.of(differences), sum(x > 0 for x in differences))
+    return Gain(Spread.of(differences))
