@@ -87,7 +87,8 @@ def _model(results: Results, task: str, model: str) -> str:
     home = chosen.mean("accuracy", rule=PLAIN, n=_n(task, 1))
     return (
         f"{task} {model}: 1/sqrt d {home:.1f} % at 1x, {levels[PLAIN]:.1f} % at {far}x; log n at "
-        f"test time gains {log} points, a plan of calibrate() {plan}; best at {far}x is {best} with {levels[best]:.1f} %."
+        f"test time gains {log} points, a plan of calibrate() {plan}; best at "
+        f"{far}x is {best} with {levels[best]:.1f} %."
     )
 
 
@@ -145,8 +146,8 @@ def _both_hold(results: Results) -> list[str]:
     if (alone.verdict, gated.verdict, known.verdict) != ("undecided", "helps", "helps"):
         return []
     return [
-        "So at this scale both published results hold, each for its kind of model. Four heads of 16 "
-        f"fail by positions first, and log n alone does nothing that the seeds can tell "
+        "So at this scale both published results hold, each for its kind of model. Four heads of "
+        f"16 fail by positions first, and log n alone does nothing that the seeds can tell "
         f"({alone.text()} points at {far}x, at test time); with distances clipped the same weights "
         f"gain {known.text()} from it. The gated unit of base 100 keeps more of its positions, and "
         f"there log n alone gains {gated.text()}."
