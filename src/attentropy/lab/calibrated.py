@@ -1,7 +1,8 @@
 """Plans of calibrate() for the lab's models, as scales of their layers.
 
-calibrate() sees calls of F.scaled_dot_product_attention. So a copy of the model that makes such
-calls is measured, and the factors of its plan multiply 1/sqrt d in the model itself.
+calibrate() steers what it measures, and steer() changes calls of F.scaled_dot_product_attention,
+not those of attend(). So a copy of the model that makes such calls is measured, and the factors of
+its plan multiply 1/sqrt d in the model itself.
 """
 
 import copy

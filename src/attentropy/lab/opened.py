@@ -55,7 +55,7 @@ def joined(layer: Layer, out: Tensor, gate: Tensor | None) -> Tensor:
 
 
 class CalledOnTorch(nn.Module):
-    """A layer of attentropy.nn at scale 1/sqrt d, as a call that watch() and calibrate() see."""
+    """A layer of attentropy.nn at scale 1/sqrt d, as a call that steer() and calibrate() change."""
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
