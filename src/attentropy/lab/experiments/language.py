@@ -38,7 +38,18 @@ TRAINED = (
     ("causal RoPE", "QK-norm"),
     ("causal RoPE", "KeyNorm"),
     ("masked GAU 64 RoPE 100", "mixed 1"),
+    ("causal ALiBi", "log n"),
+    ("causal no positions", "log n"),
+    ("masked RoPE", "QK-norm"),
+    ("masked RoPE", "KeyNorm"),
 )  # masked rows all see one n, where log n is 1/sqrt d in training: it is not trained twice
+DRAWN = (
+    PLAIN,
+    *(
+        f"{PLAIN}, {how}"
+        for how in ("log n at test", "calibrated", "NTK", "clipped, log n at test")
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -230,10 +241,10 @@ EXPERIMENT = Experiment(
     ),
     figures=(
         Figure("masked", "Masked bytes, trained at 64", "n", "accuracy", "rule",
-               panels="model", where={"task": "masked"}, log="x",
+               panels="model", where={"task": "masked", "rule": DRAWN}, log="x",
                labels=("bytes", "accuracy, %")),
         Figure("causal", "Next byte, trained at 128", "n", "loss", "rule",
-               panels="model", where={"task": "causal"}, log="x",
+               panels="model", where={"task": "causal", "rule": DRAWN}, log="x",
                labels=("bytes", "loss, nats")),
     ),
     conclude=conclude,

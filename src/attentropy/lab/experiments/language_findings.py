@@ -206,6 +206,6 @@ def _bag(results: Results) -> list[str]:
         return []
     return [
         "Masked models without positions are functions of the bag of bytes: all hidden bytes of a "
-        f"window get the same answer, so {chosen.mean('accuracy'):.1f} % (the commonest byte is "
-        "one in six) is all they can reach, at any length and scale."
+        f"window get the same answer. They reach {chosen.mean('accuracy'):.1f} % (the commonest "
+        "byte, a blank, is one in six), and no scale and no length can change what they lack."
     ]
