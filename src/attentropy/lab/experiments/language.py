@@ -38,10 +38,6 @@ TRAINED = (
     ("causal RoPE", "QK-norm"),
     ("causal RoPE", "KeyNorm"),
     ("masked GAU 64 RoPE 100", "mixed 1"),
-    ("causal ALiBi", "log n"),
-    ("causal no positions", "log n"),
-    ("masked RoPE", "QK-norm"),
-    ("masked RoPE", "KeyNorm"),
 )  # masked rows all see one n, where log n is 1/sqrt d in training: it is not trained twice
 DRAWN = (
     PLAIN,
