@@ -105,6 +105,19 @@ def test_rows_of_minus_infinity_that_are_not_masked_are_nan(kernel):
     assert stats.entropy.isnan().all()
 
 
+def test_single_logits_of_minus_infinity_weigh_nothing(kernel):
+    q, v = torch.ones(1, 1, 2, 16, requires_grad=True), torch.randn(1, 1, 5, 4)
+    k = torch.randn(1, 1, 5, 16)
+    k[0, 0, 2] = -1e38
+    got = at.attend(q, k, v, kernel=kernel)
+    rest = [0, 1, 3, 4]
+    want = at.attend(q, k[:, :, rest], v[:, :, rest], kernel=kernel)
+    torch.testing.assert_close(got.out, want.out)
+    torch.testing.assert_close(got.stats.entropy, want.stats.entropy)
+    (d_q,) = torch.autograd.grad(got.stats.entropy.sum(), q)
+    assert d_q.isfinite().all()
+
+
 @pytest.mark.parametrize("size", [1e-40, 1e-20, 1e4, 1e15])
 def test_tiny_and_huge_inputs(kernel, size):
     q, k, v = (torch.randn(1, 2, 7, 16) for _ in range(3))
