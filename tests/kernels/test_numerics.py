@@ -105,6 +105,16 @@ def test_rows_of_minus_infinity_that_are_not_masked_are_nan(kernel):
     assert stats.entropy.isnan().all()
 
 
+@pytest.mark.parametrize("keys", [3, 70])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_infinite_logits_give_their_infinite_lse(kernel, sign, keys):
+    q = torch.full((1, 1, 6, 16), sign * math.inf)
+    stats = at.attend(q, torch.ones(1, 1, keys, 16), torch.ones(1, 1, keys, 4), kernel=kernel).stats
+    assert (stats.lse == sign * math.inf).all()
+    assert (stats.max_logit == sign * math.inf).all()
+    assert stats.entropy.isnan().all()
+
+
 def test_single_logits_of_minus_infinity_weigh_nothing(kernel):
     q, v = torch.ones(1, 1, 2, 16, requires_grad=True), torch.randn(1, 1, 5, 4)
     k = torch.randn(1, 1, 5, 16)

@@ -129,11 +129,12 @@ def _results(rows: _Means, visible: Tensor) -> tuple[Tensor, ...]:
     # a row that sees keys whose logits are all -inf has no distribution
     lost = m.isneginf() & (visible > 0)
     if lost.any():
-        m, t, c = (x.masked_fill(lost, torch.nan) for x in (m, t, c))
+        t, c = (x.masked_fill(lost, torch.nan) for x in (t, c))
         out = out.masked_fill(lost[..., None], torch.nan)
     log_l = l.masked_fill(visible == 0, 1.0).log()
+    lse = torch.where(m.isinf(), m, m + log_l)
     # m and c may be parts of one tensor, which operators must not return
-    return out, log_l - t, m + log_l, m.clone(), argmax, c.clone(), log_l
+    return out, log_l - t, lse, m.clone(), argmax, c.clone(), log_l
 
 
 def _block(tiler: Tiler, block: Block) -> _Means | None:

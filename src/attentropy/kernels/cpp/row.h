@@ -19,7 +19,7 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     vf lse = __builtin_convertvector(m + log_l, vf) + taint;
     vf shift = __builtin_convertvector(log_l, vf) + taint;
     vf collision = s.c * inverse * inverse;
-    lse = blind ? splat(-INF) : s.m == INF ? s.m : lse;
+    lse = blind ? splat(-INF) : s.m == INF || s.m == -INF ? s.m : lse;
     entropy = blind ? vf{} : entropy;
     shift = blind ? splat(INF) : shift;
     std::memcpy(a.entropy + row, &entropy, n * 4);
