@@ -18,13 +18,14 @@ def sweep(
     EDGE: tl.constexpr,
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
+    HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
         key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
-        p, alpha, state = absorb(state, s, j, STATS)
+        p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], j)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
@@ -38,7 +39,8 @@ def finish(state, acc, written, rows, alive, DV: tl.constexpr, BLOCK_V: tl.const
     """Read the state and store output and statistics of `rows` of [B,H,Q]."""
     tl.store(written.max_logit + rows, loudest(state), mask=alive)
     tl.store(written.argmax + rows, state[4].to(tl.int64), mask=alive)
-    inverse, lse, entropy, collision = read(state)
+    inverse, log_l, lse, entropy, collision = read(state)
+    tl.store(written.log_l + rows, log_l, mask=alive)
     tl.store(written.lse + rows, lse, mask=alive)
     tl.store(written.entropy + rows, entropy, mask=alive)
     tl.store(written.collision + rows, collision, mask=alive)

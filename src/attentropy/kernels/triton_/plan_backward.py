@@ -54,7 +54,8 @@ def plan_backward(
     """
     found = empty_gradients(problem, needs)
     slopes = Slopes(
-        lse=written.lse,
+        m=written.max_logit,
+        log_l=written.log_l,
         shift=torch.empty_like(written.lse),
         entropy=None if grads.entropy is None else grads.entropy.contiguous(),
         collision=None if grads.collision is None else grads.collision.contiguous(),

@@ -84,11 +84,11 @@ def empty_results(problem: Problem) -> Written:
     """Room for the output and the statistics."""
     q, rows = problem.q, problem.rows
     out = torch.empty(*rows, problem.v.shape[-1], dtype=problem.v.dtype, device=q.device)
-    entropy, lse, max_logit, collision = (
-        torch.empty(rows, dtype=torch.float32, device=q.device) for _ in range(4)
+    entropy, lse, max_logit, collision, log_l = (
+        torch.empty(rows, dtype=torch.float32, device=q.device) for _ in range(5)
     )
     argmax = torch.empty(rows, dtype=torch.int64, device=q.device)
-    return Written(out, entropy, lse, max_logit, argmax, collision)
+    return Written(out, entropy, lse, max_logit, argmax, collision, log_l)
 
 
 def empty_states(problem: Problem, splits: int) -> Partial:
