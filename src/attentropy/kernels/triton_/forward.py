@@ -20,14 +20,15 @@ def sweep(
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        first = step + tl.where(step >= skip, gap, 0)
+        key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
         p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
         if drop is not None:
-            p *= gains(drop, row[0], row[1], row[2], j)
+            p *= gains(drop, row[0], row[1], row[2], first, TILE)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
         acc = acc * alpha[:, None]
         acc = add(acc, narrow(p, v_tile.dtype), v_tile, seen, PRECISE, SAFE)

@@ -16,10 +16,10 @@ from attentropy.kernels.triton_.visibility import load_row, query_span
 
 @triton.jit
 def sweep(
-    dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+    dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
@@ -34,7 +34,7 @@ def sweep(
         s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
         dp = dot(v_tile, tl.trans(do_tile), PRECISE)
         if drop is not None:
-            gain = gains(drop, b, h, i, j)
+            gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
             p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
             p *= gain
         else:
@@ -80,14 +80,14 @@ def keys_backward(
         if SAFE:
             rest, end = whole, tl.where(again > 0, end, begin)
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, False,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISE, SAFE, False,
         )  # fmt: skip
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             begin, end, whole, rest - whole,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, True,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISE, SAFE, True,
         )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)

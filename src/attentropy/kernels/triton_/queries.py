@@ -44,7 +44,8 @@ def sweep(
     """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        first = step + tl.where(step >= skip, gap, 0)
+        key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
@@ -52,7 +53,7 @@ def sweep(
         s, seen, damp = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
         dp = dot(dout, tl.trans(v_tile), PRECISE)
         if drop is not None:
-            dp *= gains(drop, row[0], row[1], row[2], j)
+            dp *= gains(drop, row[0], row[1], row[2], first, TILE)
         _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
         if dbias is not None:
             add_bias(dbias, ds, seen, row, j, SPREAD_I, SPREAD_J)
