@@ -66,13 +66,10 @@ def final(x, row, j, terms, EDGE: tl.constexpr):
     else:
         seen = alive & (j >= 0)
     if terms.mask is not None:
-        at = terms.mask
-        offset = b * at.b + h * at.h + i.to(tl.int64) * at.i + j * at.j
-        seen = seen & (tl.load(at.ptr + offset, mask=seen, other=0) != 0)
+        seen = seen & (tl.load(entry(terms.mask, b, h, i, j), mask=seen, other=0) != 0)
     if terms.bias is not None:
-        at = terms.bias
-        offset = b * at.b + h * at.h + i.to(tl.int64) * at.i + j * at.j
-        bias = tl.load(at.ptr + offset, mask=seen, other=HIDDEN).to(tl.float32)
+        at = entry(terms.bias, b, h, i, j)
+        bias = tl.load(at, mask=seen, other=HIDDEN).to(tl.float32)
         seen = seen & (bias != HIDDEN)
         s += tl.where(seen, bias, 0.0)
     if (terms.relative is not None) or (terms.slopes is not None):
@@ -83,6 +80,12 @@ def final(x, row, j, terms, EDGE: tl.constexpr):
     if EDGE or (terms.mask is not None) or (terms.bias is not None):
         s = tl.where(seen, s, HIDDEN)
     return s, seen, damp
+
+
+@triton.jit
+def entry(at, b, h, i, j):
+    """Where a [B,H,Q,K] tensor has its entries: pointers of rows, then steps of 32 bits."""
+    return at.ptr + (b * at.b + h * at.h + i.to(tl.int64) * at.i) + j * at.j
 
 
 @triton.jit
