@@ -11,18 +11,8 @@ from attentropy.attention import KERNELS
 NAMES = [name for name in KERNELS if name != "linear"]
 
 
-# what a kernel does not meet yet, as its page says
-UNMET = {
-    ("triton", "test_a_common_shift_costs_nothing"): "works in units of log 2, which rounds a bias",
-    ("triton", "test_rows_of_minus_infinity_that_are_not_masked_are_nan"): "takes them for blind",
-}
-
-
 @pytest.fixture(params=NAMES)
 def kernel(request):
-    unmet = UNMET.get((request.param, request.node.originalname))
-    if unmet is not None:
-        request.node.add_marker(pytest.mark.xfail(reason=unmet, strict=True))
     q = torch.zeros(1, 1, 2, 16)
     reason = at.explain(q, q, q).lacking[request.param]
     if reason is not None:
