@@ -8,8 +8,10 @@ import click
 
 @click.command("bench")
 @click.option("--quick", is_flag=True, help="One small shape.")
-@click.option("--repeat", default=15, show_default=True, help="Rounds of each case, at most.")
-@click.option("--seconds", default=20.0, show_default=True, help="Time for each case, about.")
+@click.option("--repeat", default=15, show_default=True, type=click.IntRange(1),
+              help="Rounds of each case, at most.")  # fmt: skip
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0),
+              help="Time for each case, about.")  # fmt: skip
 @click.option("--only", multiple=True, help="A contender to keep besides sdpa; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(quick: bool, repeat: int, seconds: float, only: tuple[str, ...], as_json: bool) -> None:
@@ -21,6 +23,7 @@ def command(quick: bool, repeat: int, seconds: float, only: tuple[str, ...], as_
     from rich.console import Console
     from rich.progress import track
 
+    _check(only)
     from attentropy.bench.runner import as_json as to_json
     from attentropy.bench.runner import measure
     from attentropy.bench.table import cases, quick_cases
@@ -38,11 +41,23 @@ def command(quick: bool, repeat: int, seconds: float, only: tuple[str, ...], as_
         Console().print(table(results))
 
 
+def _check(only: tuple[str, ...]) -> None:
+    from attentropy.attention import KERNELS
+
+    known = sorted({"sdpa", "eager", *KERNELS} - {"reference"})
+    unknown = sorted(set(only) - set(known))
+    if unknown:
+        raise click.UsageError(f"no contender {', '.join(unknown)}; there are {', '.join(known)}")
+
+
 def table(results: list[Any]) -> Any:
     """Results as a table of rich."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    found = Table("case", "contender", "ms", "time/sdpa", "cpu/sdpa", "bar", "of peak", "extra MiB")
+    found = Table("case", "contender", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("ms", "time/\nsdpa", "cpu/\nsdpa", "bar", "of\npeak", "extra\nMiB"):
+        found.add_column(heading, justify="right", no_wrap=True)
     for r in results:
         found.add_row(
             r.case, r.contender, f"{r.seconds * 1e3:.2f}", f"{r.ratio:.2f}", f"{r.cpu_ratio:.2f}",

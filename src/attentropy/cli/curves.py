@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from attentropy.cli.failures import needs
+
 
 @click.command()
 @click.option("--out", default="curves", show_default=True, help="Folder to write to.")
@@ -26,6 +28,7 @@ def command(out: str, only: tuple[str, ...], list_: bool, as_json: bool) -> None
     unknown = sorted(set(only) - set(FIGURES))
     if unknown:
         raise click.UsageError(f"no figure {', '.join(unknown)}; see --list")
+    needs("attentropy curves", "figures", "matplotlib")
     from rich.console import Console
     from rich.progress import track
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from attentropy.cli.failures import one_sentence
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
@@ -31,18 +29,12 @@ FILE = click.Path(path_type=Path)
 @click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
 @click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(model: str | None, **options: Any) -> None:
     """Scan MODEL's attention at several lengths and write a report.
 
     MODEL is a transformers folder, a GGUF file or package.module:factory; without it the small
     model that comes with attentropy is scanned.
     """
-    with one_sentence(debug=options.pop("debug")):
-        _scan(model, options)
-
-
-def _scan(model: str | None, options: dict[str, Any]) -> None:
     from attentropy.cli.scan_summary import machine, progress, show
     from attentropy.report import scan_page
     from attentropy.scans.job import Job, run
