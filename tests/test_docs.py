@@ -32,7 +32,7 @@ def test_builds_without_warnings(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "attentropy doctor" in (tmp_path / "reference" / "cli" / "index.html").read_text()
     mathematics = (tmp_path / "explanation" / "mathematics" / "index.html").read_text()
-    assert "</math></span>: such attention" in mathematics, "formulas stay in their paragraph"
+    assert "</math>:</span> such attention" in mathematics, "formulas stay in their paragraph"
     chinese = (tmp_path / "zh" / "tutorial" / "index.html").read_text()
     assert "确认调整确实有效。全程无需下载" in chinese, "lines of Chinese join without a space"
 
