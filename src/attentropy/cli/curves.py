@@ -9,7 +9,9 @@ from attentropy.cli.failures import needs
 
 
 @click.command()
-@click.option("--out", default="curves", show_default=True, help="Folder to write to.")
+@click.option(
+    "--out", default="curves", show_default=True, metavar="DIR", help="Where the results go."
+)
 @click.option("--only", multiple=True, help="Only this figure; repeatable. Names: see --list.")
 @click.option("--list", "list_", is_flag=True, help="List the figures and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")

@@ -17,11 +17,14 @@ FILE = click.Path(path_type=Path)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
 @click.option("--lengths", help="Such as 64,128,256; by default up to 4 times the trained length.")
-@click.option("--batch", default=4, show_default=True, type=click.IntRange(1))
-@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES))
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
+              help="Windows of the longest length in a forward pass.")  # fmt: skip
+@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
+              help="Precision of weights and activations.")  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
-@click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR")
+@click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
+              help="Where the results go.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the stopped scan in --out.")
 @click.option("--compare", type=FILE, help="Another scan.json, to show beside this one.")
 @click.option("--calibrate", is_flag=True, help="Also find and try scales that hold the entropy.")
