@@ -446,3 +446,11 @@ def test_one_process_is_a_ring_of_one():
         got = compute(at.ring_attend, tensors, {**options, "method": "ring"}, rows, RAGGED.queries)
         torch.testing.assert_close(got[0].out, want[0].out)
         torch.testing.assert_close(got[1], want[1])
+
+
+def test_an_option_that_attend_has_not_is_refused():
+    q = torch.ones(1, 1, 4, 8)
+    with pytest.raises(
+        ValueError, match=r"option must be one of \['bias', 'dropout', .*, got 'msak'"
+    ):
+        at.ring_attend(q, q, q, msak=at.causal)

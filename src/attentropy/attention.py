@@ -104,7 +104,7 @@ def explain(
     >>> explain(q, q, q, dropout=0.5).kernel
     'streaming'
     """
-    call = resolve(q, k, v, _options(options))
+    call = resolve(q, k, v, options_of(options))
     lacking = {name: _lacks(name, call) for name in KERNELS}
     chosen = _name_of(call, kernel)
     return Explanation(chosen, lacking)
@@ -147,7 +147,8 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _options(options: dict[str, Any]) -> Options:
+def options_of(options: dict[str, Any]) -> Options:
+    """The options of attend() out of its keywords; raises on one that it does not have."""
     known = Options._fields
     for name in options:
         if name not in known:

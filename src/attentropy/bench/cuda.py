@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from attentropy.bench.contenders import Case, Run, kernel, sdpa
 from attentropy.errors import UnsupportedError
 
-FLASH, CUDNN, FLEX = "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)"
+NAMES = FLASH, CUDNN, FLEX = "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)"
 
 
 def contenders(case: Case) -> dict[str, Run]:

@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from attentropy.cli.failures import one_sentence
-
 
 @click.command("bench")
 @click.option(
@@ -18,8 +16,10 @@ from attentropy.cli.failures import one_sentence
     help="Where to measure; cuda takes the same shapes in bfloat16.",
 )
 @click.option("--quick", is_flag=True, help="One small shape.")
-@click.option("--repeat", default=15, show_default=True, help="Rounds of each case, at most.")
-@click.option("--seconds", default=20.0, show_default=True, help="Time for each case, about.")
+@click.option("--repeat", default=15, show_default=True, type=click.IntRange(1),
+              help="Rounds of each case, at most.")  # fmt: skip
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0),
+              help="Time for each case, about.")  # fmt: skip
 @click.option("--only", multiple=True, help="A contender to keep besides sdpa; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(
@@ -35,6 +35,7 @@ def command(
     from rich.console import Console
     from rich.progress import track
 
+    from attentropy.attention import KERNELS
     from attentropy.bench import cuda
     from attentropy.bench.runner import as_json as to_json
     from attentropy.bench.runner import measure
@@ -42,9 +43,9 @@ def command(
 
     shapes = quick_cases() if quick else cases()
     if device == "cuda":
-        with one_sentence(debug=False):
-            cuda.require()
+        cuda.require()
         shapes = on_cuda(shapes)
+    _check(only, {"sdpa", "eager", *KERNELS, *cuda.NAMES} - {"reference"})
     given: dict[str, Any] = {"repeat": repeat, "memory": True, "seconds": seconds, "only": only}
     results = [
         result
@@ -57,11 +58,21 @@ def command(
         Console().print(table(results))
 
 
+def _check(only: tuple[str, ...], known: set[str]) -> None:
+    unknown = sorted(set(only) - known)
+    if unknown:
+        names = ", ".join(sorted(known))
+        raise click.UsageError(f"no contender {', '.join(unknown)}; there are {names}")
+
+
 def table(results: list[Any]) -> Any:
     """Results as a table of rich."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    found = Table("case", "contender", "ms", "time/sdpa", "cpu/sdpa", "bar", "of peak", "extra MiB")
+    found = Table("case", "contender", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("ms", "time/\nsdpa", "cpu/\nsdpa", "bar", "of\npeak", "extra\nMiB"):
+        found.add_column(heading, justify="right", no_wrap=True)
     for r in results:
         found.add_row(
             r.case, r.contender, f"{r.seconds * 1e3:.2f}", f"{r.ratio:.2f}", f"{r.cpu_ratio:.2f}",

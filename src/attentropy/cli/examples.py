@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": (
         "attentropy export my-run --out my-run.csv",
         "attentropy export my-run --parquet",
+        "attentropy export my-run --json | jq length",
     ),
     "theory": (
         "attentropy theory",

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import click
 
+from attentropy.cli.failures import needs
+
 
 @click.command()
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="The small configuration: under two minutes.")
-@click.option("--seeds", default=3, show_default=True, help="How many seeds, from 0 on.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1),
+              help="How many seeds, from 0 on.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
@@ -28,18 +31,19 @@ def command(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from attentropy.errors import AttentropyError
+    from attentropy.errors import ArgumentError
     from attentropy.lab.plan import Plan
     from attentropy.lab.registry import find
     from attentropy.lab.runner import run
     from attentropy.lab.store import RESULTS, SUMMARY
 
     try:
-        plan = Plan(find(name), quick=quick, seeds=seeds)
-        where = out or _default(name, quick=quick)
-        run(plan, where, resume=resume)
-    except AttentropyError as error:
-        raise click.ClickException(str(error)) from None
+        experiment = find(name)
+    except ArgumentError as error:
+        raise click.UsageError(str(error)) from None
+    needs("attentropy lab", "lab", "matplotlib")
+    where = out or _default(name, quick=quick)
+    run(Plan(experiment, quick=quick, seeds=seeds), where, resume=resume)
     if as_json:
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return
