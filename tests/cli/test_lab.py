@@ -57,3 +57,26 @@ def test_complaints(tmp_path):
     assert done.exit_code == 1
     assert "seeds must be >= 1, got 0" in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_given_model(tmp_path):
+    arguments = ("noise", "--quick", "--seeds", "1", "--model", "scans.tiny:make")
+    done = call(*arguments, "--out", str(tmp_path / "out"), "--json")
+    assert done.exit_code == 0, done.output
+    about = json.loads(done.stdout)
+    assert about["config"]["model"] == "scans.tiny:make"
+    assert about["command"] == "attentropy lab noise --quick --seeds 1 --model scans.tiny:make"
+    assert any(row["condition"] == "real heads" for row in about["rows"])
+
+
+def test_complaints_about_models(tmp_path):
+    out = ("--out", str(tmp_path / "out"))
+    done = call("noise", "--model", "nowhere/at-all", *out)
+    assert done.exit_code == 1
+    assert "MODEL nowhere/at-all does not exist" in done.output
+    done = call("sparsity", "--model", "scans.tiny:make", *out)
+    assert done.exit_code == 1
+    assert "--model must be left out: only noise and scales take one" in done.output
+    done = call("noise", "--tokens", "nowhere.npy", *out)
+    assert done.exit_code == 1
+    assert "--tokens nowhere.npy does not exist" in done.output

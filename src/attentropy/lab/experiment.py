@@ -50,7 +50,9 @@ class Experiment:
     """One question, and how it is answered.
 
     `measure(config, condition, seed)` does one unit of work and depends on nothing else;
-    `conclude(results)` says in sentences what the numbers show, computed from them.
+    `conclude(results)` says in sentences what the numbers show, computed from them. `on(given)`,
+    where there is one, is the same experiment with the real heads of a given model (lab.real.Given)
+    in place of the embedded one.
     """
 
     name: str
@@ -62,3 +64,4 @@ class Experiment:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     conclude: Callable[[Results], list[str]]
+    on: Callable[[Any], "Experiment"] | None = None
