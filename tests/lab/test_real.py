@@ -1,12 +1,12 @@
 import pytest
 import torch
-from scans.tiny import Tiny
 from torch import nn
 
 import attentropy as at
 from attentropy.errors import ArgumentError, ArgumentTypeError
 from attentropy.lab.real import EMBEDDED, Given, embedded, real_heads
 from attentropy.nn.multihead import MultiheadAttention
+from scans.tiny import Tiny
 
 TEXT = torch.randint(256, (500,), generator=torch.Generator().manual_seed(3))
 

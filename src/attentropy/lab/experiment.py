@@ -50,9 +50,10 @@ class Experiment:
     """One question, and how it is answered.
 
     `measure(config, condition, seed)` does one unit of work and depends on nothing else;
-    `conclude(results)` says in sentences what the numbers show, computed from them. `on(given)`,
-    where there is one, is the same experiment with the real heads of a given model (lab.real.Given)
-    in place of the embedded one.
+    `conclude(results)` says in sentences what the numbers show, computed from them.
+    `derive(results)` adds columns that compare rows with one another, before tables are made.
+    `on(given)`, where there is one, is the same experiment with the real heads of a given model
+    (attentropy.lab.real.Given) in place of the embedded one.
     """
 
     name: str
@@ -65,3 +66,4 @@ class Experiment:
     figures: tuple[Figure, ...]
     conclude: Callable[[Results], list[str]]
     on: Callable[[Any], "Experiment"] | None = None
+    derive: Callable[[Results], Results] = lambda results: results

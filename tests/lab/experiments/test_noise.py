@@ -3,13 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scans.tiny import Tiny
 
 from attentropy.lab.experiments import noise, scales
 from attentropy.lab.plan import Plan
 from attentropy.lab.real import Given, embedded
 from attentropy.lab.rows import Results
 from attentropy.lab.runner import run
+from scans.tiny import Tiny
 
 SMALL = replace(noise.EXPERIMENT.quick, trials=400, real_lengths=(32, 64))
 TEXT = torch.randint(256, (400,), generator=torch.Generator().manual_seed(0))

@@ -104,9 +104,7 @@ def read_off(run: StoredRun, unseen: dict[int, float]) -> list[Row]:
     losses = dict(run.losses)
     rows: list[Row] = []
     for i, step in enumerate(run.steps):
-        rows.append(
-            {"step": step, "kind": "loss", "train": losses[step], "unseen": unseen[step]}
-        )
+        rows.append({"step": step, "kind": "loss", "train": losses[step], "unseen": unseen[step]})
         for layer, heads in enumerate(run.metrics["normalized_entropy"][i]):
             for head, entropy in enumerate(heads):
                 top = run.metrics["max_logit"][i][layer][head]

@@ -88,9 +88,7 @@ def _predicted(p: Array, values: Array, law: str, rho: float | Array) -> float:
     return float(np.sqrt(np.mean(np.square(bias) + np.square(std))))
 
 
-def measure(
-    config: Config, condition: str, seed: int, *, given: Given | None = None
-) -> list[Row]:
+def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
     """Root mean square error at every length, for flat and peaked rows, or those of a model."""
     rng = np.random.default_rng([seed, *condition.encode()])
     if condition == REAL:

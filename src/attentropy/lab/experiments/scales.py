@@ -57,9 +57,7 @@ def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
     }
 
 
-def measure(
-    config: Config, condition: str, seed: int, *, given: Given | None = None
-) -> list[Row]:
+def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
     """Entropy at every length and under every rule."""
     if condition == REAL:
         return _real(config, seed, embedded() if given is None else given)
