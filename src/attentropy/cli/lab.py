@@ -52,7 +52,7 @@ def command(
     from attentropy.lab.store import RESULTS, SUMMARY
 
     try:
-        experiment, options = find(name), ()
+        experiment, options = find(name), tuple[str, ...]()
         if model is not None or tokens is not None:
             experiment, options = _given(experiment, model, tokens)
         plan = Plan(experiment, quick=quick, seeds=seeds, options=options)
