@@ -145,14 +145,15 @@ def _layers(results: Results) -> str:
     mean = [heads.mean("entropy", step=step) for step in steps]
     early = mean[0] - mean[min(2, len(mean) - 1)]
     late = mean[len(mean) // 2] - mean[-1]
-    runs = {(r["condition"], r["seed"]) for r in results.where(kind="head")}
+    known = [r for r in results.where(kind="head") if r["condition"] != REWARDED]
+    runs = {(r["condition"], r["seed"]) for r in known}
     falling = sum(_falls(results.where(condition=c, seed=s, step=steps[-1])) for c, s in runs)
     return (
-        f"The documents let the entropy start at log n, fall fast, then swing about a value, lower "
-        f"in deeper layers. Here the fall is fast at first ({early:.2f} log n in the first "
-        f"{steps[min(2, len(steps) - 1)]} steps) and goes on slowly ({late:.2f} in the second "
-        f"half) without swinging; in {falling} of {len(runs)} runs every layer ends below the one "
-        "before it."
+        "The documents let the entropy start at log n, fall fast, then swing about a value, lower "
+        f"in deeper layers. Here it starts at {mean[0]:.2f} log n, falls fast at first "
+        f"({early:.2f} log n in the first {steps[min(2, len(steps) - 1)]} steps) and slowly then "
+        f"({late:.2f} in the second half), without swinging; in {falling} of {len(runs)} runs "
+        "(without a reward) every layer ends below the one before it."
     )
 
 
@@ -170,13 +171,14 @@ def _overfitting(results: Results) -> str:
     for text in (LITTLE, PLENTY):
         heads = results.where(condition=text, kind="head")
         change[text] = heads.mean("entropy", step=last) - heads.mean("entropy", step=turn)
-    told = "falls less" if change[LITTLE] > change[PLENTY] else "falls more"
-    verdict = "is no sign of overfitting here" if change[LITTLE] > change[PLENTY] else "fits"
+    less = change[LITTLE] > change[PLENTY]
+    verdict = "does not hold here" if less else "agrees"
     return (
         f"Overfitting: with little text the loss on unseen text turns at step {turn}. From there "
         f"to step {last} the entropy moves by {change[LITTLE]:+.2f} log n, with plenty of text, "
-        f"where nothing is overfitted, by {change[PLENTY]:+.2f}: it {told} while the model "
-        f"memorises. The documents' 'a falling entropy, a sign of overfitting' {verdict}."
+        f"where nothing is overfitted, by {change[PLENTY]:+.2f}: it falls "
+        f"{'less' if less else 'more'} while the model memorises. That a falling entropy is a sign "
+        f"of overfitting, as the documents have it, {verdict}."
     )
 
 
@@ -188,10 +190,12 @@ def _reward(results: Results) -> str:
         _, values = rows.curve("step", "unseen")
         turned[text] = min(v.mean for v in values), values[-1].mean
     (best, end), (best_paid, end_paid) = turned[LITTLE], turned[REWARDED]
+    helps = best_paid < best - 0.02 or end_paid < end - 0.2
     return (
-        f"A reward for entropy (the documents: it prevents overfitting; their '+ lambda H' with "
-        f"lambda > 0 would punish entropy, here it is rewarded): least loss on unseen text "
-        f"{best_paid:.2f} against {best:.2f} without, at the end {end_paid:.2f} against {end:.2f}."
+        "A reward for entropy prevents overfitting, say the documents (whose '+ lambda H' with "
+        "lambda > 0 would punish entropy; here it is rewarded). Measured: least loss on unseen "
+        f"text {best_paid:.2f} with it and {best:.2f} without, at the end {end_paid:.2f} and "
+        f"{end:.2f}; it {'helps' if helps else 'does not help'} here."
     )
 
 
