@@ -38,13 +38,14 @@ class Config:
     width: int = 16
     steps: int = 2000
     batch: int = 512
-    rate: float = 9e-3
+    rate: float = 3e-2
     shortest: int = 2
     longest: int = 16
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096, 16384)
     sets: int = 512
     items: int = 2**21  # at most so many items in the test of one length
     trained: tuple[str, ...] = (PLAIN, "log n", "mixed", "SSMax", "learned", "n")
+    first: int = 200  # the seed of seed 0: smaller ones were used to choose the above
 
 
 def _scale(name: str, config: Config) -> Scale:
@@ -184,8 +185,9 @@ def _one_class(model: Retriever, known: Reference, n: int, rng: torch.Generator)
 
 def measure(config: Config, condition: str, seed: int) -> list[Row]:
     """Train with one rule, test with it (and, for 1/sqrt d, with rules of the test)."""
-    model = train(config, condition, seed)
-    rng = torch.Generator().manual_seed(1000 + seed)
+    torch.manual_seed(config.first + seed)
+    model = train(config, condition, config.first + seed)
+    rng = torch.Generator().manual_seed(1000 + config.first + seed)
     known = reference(model, config, rng)
     rows = test(model, condition, config, known, rng)
     return [*rows, {"rule": condition, "kind": "leak", "leak": model.leak()}]
@@ -243,14 +245,16 @@ def conclude(results: Results) -> list[str]:
         "leak costs a trained model next to nothing at 16 items, so training hardly removes it."
     )
     lines.append(
-        "How the full configuration came about: on seeds 100 and 101, which are not among those "
-        "reported. Points gained at 1024/4096 there, best rule of the test: with two hidden layers "
-        "before keys and values +28.5/+24.6 and +42.8/+29.2 (batch 512), +19.7/+32.0 from the "
-        "better baseline of 61.5/28.9 % (batch 128, 8000 steps, seed 100 alone); without them, but "
-        "with one in the answer, +51.2/+47.7 and +44.1/+26.5 (batch 1024, a third of the rate); "
-        "all linear +50.9/+45.3 and +48.6/+36.3 (batch 128, a third of the rate), +43.6/+37.5 and "
-        "+45.7/+30.9 (batch 128), +49.4/+56.2 and, of width 16 in place of 64, +53.5/+46.1 (batch "
-        "512, seed 100 alone). The last is taken here, with 2000 steps in place of 2500."
+        "How the full configuration came about: on seeds 100, 101 and 0 to 2, none of which is "
+        "reported (those are 200 and on). Points gained at 1024/4096 by the best rule of the test: "
+        "with two hidden layers before keys and values +28.5/+24.6 and +42.8/+29.2 (batch 512), "
+        "+19.7/+32.0 from the better baseline of 61.5/28.9 % (batch 128, 8000 steps, one seed); "
+        "without them, but with one in the answer, +51.2/+47.7 and +44.1/+26.5 (batch 1024); all "
+        "linear +50.9/+45.3 and +48.6/+36.3 (batch 128), +43.6/+37.5 and +45.7/+30.9 (batch 128, "
+        "rate 9e-3), +49.4/+56.2 (batch 512, rate 9e-3, one seed); of width 16, +53.5/+46.1 (2500 "
+        "steps, one seed) and over three seeds +50.5/+34.0 (2000 steps), too near the trial at "
+        "4096. The rate was then raised to 3e-2 because the leak of one seed fell from 3.6e-4 to "
+        "2.1e-4 with it."
     )
     return lines
 
