@@ -195,25 +195,28 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 def conclude(results: Results) -> list[str]:
     """Does an alarm come first, which alarm, and which cure trains at which rate."""
-    names = results.values("condition")
     lines = [_leads(list(results.where(condition=NONE)), "Without a cure")]
     cured = [row for row in results if row["condition"] != NONE]
     if cured:
         lines.append(_leads(cured, "With one"))
-    for rate in results.values("rate"):
-        level = {c: results.mean("loss", condition=c, rate=rate) for c in names}
-        kept = {c: x for c, x in level.items() if math.isfinite(x)}
-        if not kept:
-            continue
-        best = min(kept, key=lambda c: kept[c])
-        top = {c: results.mean("max_logit", condition=c, rate=rate) for c in kept}
-        lines.append(
-            f"Rate {rate:g}: best is {best} ({kept[best]:.2f} nats; none "
-            f"{level.get(NONE, math.nan):.2f}); largest logit without a cure "
-            f"{top.get(NONE, math.nan):.0f}, with {best} {top[best]:.0f}."
-        )
+    lines += [_at_rate(results.where(rate=rate), rate) for rate in results.values("rate")]
     lines.append(_held(results))
     return lines
+
+
+def _at_rate(rows: Results, rate: float) -> str:
+    """The best cure at a rate, by the loss at the end."""
+    if all(row["diverged"] for row in rows):
+        return f"Rate {rate:g}: every run diverges."
+    level = {c: rows.mean("loss", condition=c) for c in rows.values("condition")}
+    kept = {c: x for c, x in level.items() if math.isfinite(x)}
+    best = min(kept, key=lambda c: kept[c])
+    top = {c: rows.mean("max_logit", condition=c) for c in kept}
+    return (
+        f"Rate {rate:g}: best is {best} ({kept[best]:.2f} nats; none "
+        f"{level.get(NONE, math.nan):.2f}); largest logit without a cure "
+        f"{top.get(NONE, math.nan):.0f}, with {best} {top[best]:.0f}."
+    )
 
 
 def _leads(runs: list[Row], said: str) -> str:
