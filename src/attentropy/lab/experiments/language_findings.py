@@ -10,7 +10,7 @@ LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated
 AIM = "masked", "GAU 64 RoPE 100"  # the model nearest to the published one
 MIXED = (
     "Mixed stands for 1/sqrt d + beta log n / d with beta = 1. With the documents' 0.1 the scale "
-    "would grow by 3 % (masked, d = 64) to 6 % (causal, d = 16) from 1x to 16x, where log n grows by "
+    "would grow by 3 % (masked, d = 64) to 6 % (causal, d = 16) from 1x to 16x, that of log n by "
     "67 and 57 %: too little to be told from 1/sqrt d, and not trained."
 )
 PUBLISHED = (
