@@ -8,7 +8,7 @@ from attentropy.lab.small_model import MASK
 from attentropy.nn.norms import QKNorm
 
 TINY = language.Config(
-    width=8, heads=2, layers=1, steps=20, tokens=256, times=(1, 4), tested=512, windows=2
+    width=8, heads=2, layers=1, steps=20, longer=20, tokens=256, times=(1, 4), tested=512, windows=2
 )
 SIZES = {"width": 8, "heads": 2, "layers": 1}
 

@@ -7,7 +7,7 @@ from attentropy.lab.paired import Gain, gain
 from attentropy.lab.rows import Results
 
 LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated", "clipped"))
-AIM = "masked", "GAU 64 RoPE 100"  # the model nearest to the published one
+AIM = "masked", "GAU RoPE"  # the model nearest to the published one
 MIXED = (
     "Mixed stands for 1/sqrt d + beta log n / d with beta = 1. With the documents' 0.1 the scale "
     "would grow by 3 % (masked, d = 64) to 6 % (causal, d = 16) from 1x to 16x, that of log n by "
@@ -26,9 +26,12 @@ CHOSEN = (
     "units with keys of 64 +3.8/+4.0, of 128 +3.8/+21.3, of 256 +1.1/+16.2, of 128 in three "
     "layers -0.1/+1.2, of 128 without feed-forward layers +3.4/+14.2 (three) and +0.3/+0.8 "
     "(four); with base 100 keys of 128 +8.8/+20.7, of 64 +4.9/+11.1, +5.4/+12.1 and +8.7/+9.6, "
-    "of 128 without feed-forward layers +0.5/+12.0 and +2.4/+10.5. Keys of 64 with base 100 "
-    "were chosen for their gain at 4x, on the seeds of this run: read it as what can happen, "
-    "not as what does in every model."
+    "of 128 without feed-forward layers +0.5/+12.0 and +2.4/+10.5. Keys of 64 with base 100, "
+    "which did best at 4x on those seeds, gained +0.7 there on three others: the choice had been "
+    "of seeds. After 1500 steps, seeds 100 and 101: keys of 64 with base 100 -4.2/-2.6 and "
+    "+1.5/+14.6, of 128 with base 100 +5.4/+25.9 and +3.4/+34.2 (3000 steps: -0.6/+16.2), of 128 "
+    "with base 10000, as published, +7.9/+21.6 and +4.7/+31.1. The last is taken for the "
+    "comparison. The seeds reported are 200 and on, which had no part in any of this."
 )
 
 
@@ -67,13 +70,16 @@ def _aim(results: Results) -> list[str]:
     if not results.where(task=task, model=model, n=_n(task, 4)):
         return []
     near, there = (_gain(results, task, model, x, LOG, PLAIN) for x in (1, 4))
+    plain = results.where(task=task, model=model, rule=PLAIN)
+    lost = plain.mean("accuracy", n=_n(task, 1)) - plain.mean("accuracy", n=_n(task, 4))
     met = there.spread.mean >= 5 and near.spread.mean >= -0.5
     lengths = "/".join(str(n) for n in sorted(results.where(task=task, model=model).values("n")))
     return [
         f"The published comparison, {task} {model} at {lengths} bytes: 1/sqrt d "
         f"{_levels(results, task, model, PLAIN)} % right, "
         f"log n {_levels(results, task, model, LOG)} %. At 4x log n gains {there.text()} points "
-        f"(paired over {there.spread.size} seeds; published +11.0; aim 5), at 1x it loses "
+        f"(paired over {there.spread.size} seeds; published +11.0; aim 5) of the "
+        f"{lost:.1f} that 1/sqrt d loses (published 20.3), at 1x it loses "
         f"{max(0.0, -near.spread.mean):.1f} (aim at most 0.5): "
         f"{'both aims are met' if met else 'the aims are not met'}."
     ]
