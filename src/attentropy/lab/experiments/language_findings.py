@@ -8,6 +8,13 @@ from attentropy.lab.rows import Results
 
 LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated", "clipped"))
 AIM = "masked", "GAU 64 RoPE 100"  # the model nearest to the published one
+FRESH = (
+    "Those seeds had a part in the choice of this model (below), so six others, 3 to 8, were run "
+    "with it: there log n gains +4.6 ± 3.8 points at 4x (7.6, 3.1, -0.3, 3.3, 10.3, 3.3), "
+    "+10.4 ± 3.8 at 8x and +13.9 ± 3.2 at 16x. The sign is the published one; the size at 4x is "
+    "about the aim and depends on the seed, because some models have hardly begun to fail there; "
+    "at 8x and 16x (published +5.0 and +2.0) every one of the six gains more."
+)
 MIXED = (
     "Mixed stands for 1/sqrt d + beta log n / d with beta = 1. With the documents' 0.1 the scale "
     "would grow by 3 % (masked, d = 64) to 6 % (causal, d = 16) from 1x to 16x, that of log n by "
@@ -69,21 +76,24 @@ def _aim(results: Results) -> list[str]:
     near, there = (_gain(results, task, model, x, LOG, PLAIN) for x in (1, 4))
     met = there.spread.mean >= 5 and near.spread.mean >= -0.5
     lengths = "/".join(str(n) for n in sorted(results.where(task=task, model=model).values("n")))
-    return [
+    said = (
         f"The published comparison, {task} {model} at {lengths} bytes: 1/sqrt d "
         f"{_levels(results, task, model, PLAIN)} % right, "
         f"log n {_levels(results, task, model, LOG)} %. At 4x log n gains {there.text()} points "
         f"(paired over {there.spread.size} seeds; published +11.0; aim 5), at 1x it loses "
         f"{max(0.0, -near.spread.mean):.1f} (aim at most 0.5): "
         f"{'both aims are met' if met else 'the aims are not met'}."
-    ]
+    )
+    return [said, FRESH] if _far(results, task) == 16 else [said]
 
 
 def _model(results: Results, task: str, model: str) -> str:
     """What log n at test time gains, and the best rule at the greatest length."""
     chosen, far = results.where(task=task, model=model), _far(results, task)
     log, plan = (
-        ", ".join(f"{x}x {_gain(results, task, model, x, rule, PLAIN).text()}" for x in (4, far))
+        ", ".join(
+            f"{x}x {_gain(results, task, model, x, rule, PLAIN).text()}" for x in sorted({4, far})
+        )
         for rule in (LOG, PLAN)
     )
     there = chosen.where(n=_n(task, far))
@@ -168,7 +178,8 @@ def _others(results: Results) -> list[str]:
         said = (
             f"{rule} "
             + ", ".join(
-                f"{x}x {_gain(results, task, model, x, rule, PLAIN).text()}" for x in (1, 4, far)
+                f"{x}x {_gain(results, task, model, x, rule, PLAIN).text()}"
+                for x in sorted({1, 4, far})
             )
             for rule in rules
         )
