@@ -54,11 +54,19 @@ def test_resume_of_a_finished_run_gives_the_same(tmp_path):
 
 def test_complaints(tmp_path):
     done = call("sparsty", "--out", str(tmp_path / "out"))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "did you mean 'sparsity'?" in done.output
     done = call("sparsity", "--seeds", "0", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert "0 is not in the range x>=1" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_are_asked_for_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("attentropy.cli.failures.find_spec", lambda name: None)
+    done = call("sparsity", "--quick", "--out", str(tmp_path / "out"))
     assert done.exit_code == 1
-    assert "seeds must be >= 1, got 0" in done.output
+    assert "attentropy lab needs matplotlib: pip install 'attentropy[lab]'" in done.output
     assert not (tmp_path / "out").exists()
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attentropy.cli.failures import needs
+
 if TYPE_CHECKING:
     from attentropy.lab.experiment import Experiment
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="The small configuration: under two minutes.")
-@click.option("--seeds", default=3, show_default=True, help="How many seeds, from 0 on.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1),
+              help="How many seeds, from 0 on.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
 @click.option("--model", help="Whose real heads to take (noise, scales): as MODEL of scan.")
@@ -45,21 +48,22 @@ def command(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from attentropy.errors import AttentropyError
+    from attentropy.errors import ArgumentError
     from attentropy.lab.plan import Plan
     from attentropy.lab.registry import find
     from attentropy.lab.runner import run
     from attentropy.lab.store import RESULTS, SUMMARY
 
     try:
-        experiment, options = find(name), tuple[str, ...]()
-        if model is not None or tokens is not None:
-            experiment, options = _given(experiment, model, tokens)
-        plan = Plan(experiment, quick=quick, seeds=seeds, options=options)
-        where = out or _default(name, quick=quick)
-        run(plan, where, resume=resume)
-    except AttentropyError as error:
-        raise click.ClickException(str(error)) from None
+        experiment = find(name)
+    except ArgumentError as error:
+        raise click.UsageError(str(error)) from None
+    needs("attentropy lab", "lab", "matplotlib")
+    options = tuple[str, ...]()
+    if model is not None or tokens is not None:
+        experiment, options = _given(experiment, model, tokens)
+    where = out or _default(name, quick=quick)
+    run(Plan(experiment, quick=quick, seeds=seeds, options=options), where, resume=resume)
     if as_json:
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return

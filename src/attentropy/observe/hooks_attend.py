@@ -31,8 +31,11 @@ class Heard(Asked):
     def attend(self) -> Attended:
         raise AssertionError("a call of attend() is only observed")
 
-    def logits_of(self, key: Tensor) -> Tensor:
-        places = key.flatten().tolist()
+    def logits_of_first(self, rows: slice) -> Tensor:
+        return self.logits_of(None)[..., rows]
+
+    def logits_of(self, key: Tensor | None) -> Tensor:
+        places = [0] if key is None else key.flatten().tolist()
         entries = range(self.sizes[0]) if len(places) > 1 else (None,)
         each = [
             self._tile(place, place + 1, entry=entry)
@@ -49,6 +52,9 @@ class Heard(Asked):
     def logits_at(self, rows: Tensor) -> Tensor:
         each = [self._tile(0, self.sizes[3], first=row, count=1) for row in rows.tolist()]
         return torch.cat(each, 2)
+
+    def scores_at(self, rows: Tensor) -> Tensor:
+        return self.logits_at(rows)
 
     def _before(self, rows: Tensor) -> Tensor:
         """Logits of the key before each of these consecutive rows, [B,H,R]."""
@@ -116,6 +122,7 @@ def _record(call: Call, attended: Attended) -> None:
         v=call.v,
         sight=_sight(call, cross=owner.kind == "cross"),
         scale=call.scale,
+        bias=call.bias,
         tiler=Tiler(call),
     )
     owner.recorder.record(owner, asked, attended.out.detach(), attended.stats)

@@ -50,8 +50,9 @@ def watch(
         model: any module; transformers models, torch's own, or hand-written ones.
         every: record one forward pass in so many.
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
-        sample: how many rows per call are looked at key by key, for distance, received
-            concentration, spread, positional share and twins; None for all, at n x n cost.
+        sample: how many rows of a long call are looked at key by key, for distance, previous
+            share, received concentration, spread, positional share and twins; short calls (up to
+            2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
     """
     return Watch(model, every=every, keep=keep, sample=sample)
 
