@@ -272,17 +272,17 @@ def _best(results: Results, n: int) -> str:
     }
     best = {kind: max(r, key=lambda r: gain[r].mean) for kind, r in kinds.items() if r}
     each = [
-        f"best {kind} is {r.removesuffix(', test only')}, {gain[r].mean:+.1f} points (standard deviation over seeds "
-        f"{gain[r].sd:.1f}) to {base + gain[r].mean:.1f} %{_beside(gain[r], n)}"
+        f"best {kind} is {r.removesuffix(', test only')}, {gain[r].mean:+.1f} points (standard "
+        f"deviation over seeds {gain[r].sd:.1f}) to {base + gain[r].mean:.1f} %"
+        + _beside(gain[r], n)
         for kind, r in best.items()
     ]
     at_test = gain.get("log n, test only")
     if at_test is not None:
         each.append(f"log n in the test only {at_test.mean:+.1f}")
     if n in TRIAL:
-        each.append(
-            "the trial before: {:+.1f} to {:.1f} %, from a better baseline".format(*TRIAL[n])
-        )
+        gained, reached = TRIAL[n]
+        each.append(f"the earlier trial {gained:+.1f} to {reached:.1f} %, from a better baseline")
     return f"n = {n}: {base:.1f} % with 1/sqrt d; {'; '.join(each)}."
 
 
