@@ -20,6 +20,7 @@ lint: $(TOOLS)
 
 check: $(TOOLS)
 	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -q -m real
 	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
 slow: $(TOOLS)

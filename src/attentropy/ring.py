@@ -148,7 +148,7 @@ _SIZES = (
     "gradients",
 )
 _LENGTHS = ("queries", "keys")
-_OPTIONS = (*Options.__dataclass_fields__, "layout", "method", "kernel")
+_OPTIONS = (*Options._fields, "layout", "method", "kernel")
 _FIELDS = (*_LENGTHS, *_SIZES, *_OPTIONS)
 
 
@@ -157,7 +157,7 @@ def _card(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any]
     grads = sum(x.requires_grad << i for i, x in enumerate((q, k, v))) * torch.is_grad_enabled()
     dtype = FLOATS.index(q.dtype)
     sizes = (*q.shape[:2], k.shape[1], k.shape[3], v.shape[3], dtype, grads)
-    given = {name: getattr(options, name) for name in Options.__dataclass_fields__} | how
+    given = {name: getattr(options, name) for name in Options._fields} | how
     if isinstance(options.scale, Tensor) and options.scale.dim() > 1:
         given["scale"] = options.scale.new_empty(0)  # its rows are those of the rank
     return {

@@ -59,9 +59,11 @@ def test_the_most_serious_comes_first_and_severity_grows():
     assert [f.severity for f in at.diagnose(rows)] == ["critical", "warning", "note"]
 
 
-def test_a_sink_head_is_not_called_collapsed():
-    names = [f.name for f in at.diagnose([healthy(perplexity=1.01, sink_mass=0.99)])]
-    assert names == ["sink"]
+def test_a_sink_head_is_called_neither_collapsed_nor_saturated():
+    sink = healthy(perplexity=1.01, gradient_flow=0.01, sink_mass=0.99)
+    assert [f.name for f in at.diagnose([sink])] == ["sink"]
+    before = healthy(perplexity=1.01, gradient_flow=0.01, previous_share=0.95)
+    assert [f.name for f in at.diagnose([before])] == ["positional only"]
 
 
 def test_short_rows_are_not_judged():

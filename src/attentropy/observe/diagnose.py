@@ -210,7 +210,11 @@ def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
 
 
 def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    stuck = [row for row in _judged(rows, limits) if row.gradient_flow < limits.least_flow]
+    stuck = [
+        row
+        for row in _judged(rows, limits)
+        if row.gradient_flow < limits.least_flow and not _has_reason(row, limits)
+    ]
     if stuck:
         yield from _finding(
             "saturated",

@@ -40,7 +40,12 @@ class Tapped(Asked):
     def attend(self) -> Attended:
         raise AssertionError("a tapped softmax is only observed")
 
-    def logits_of(self, key: Tensor) -> Tensor:
+    def logits_of_first(self, rows: slice) -> Tensor:
+        return self.s[:, :, rows, 0]
+
+    def logits_of(self, key: Tensor | None) -> Tensor:
+        if key is None:
+            key = torch.zeros(1, 1, 1, dtype=torch.int64, device=self.s.device)
         index = key.clamp(0, self.s.shape[3] - 1).expand(self.s.shape[:3])
         picked = self.s.gather(-1, index[..., None])[..., 0]
         return picked.masked_fill(~self.sight.sees(key), -torch.inf)
@@ -49,10 +54,8 @@ class Tapped(Asked):
         assert self.sight.own is not None
         return self.logits_of(self.sight.own.view(1, 1, -1) - 1)
 
-    def logits_at(self, rows: Tensor) -> Tensor:
-        s = self.s[:, :, rows]
-        seen = self.sight.rows(rows, device=s.device)
-        return s if seen is None else s.masked_fill(~seen, -torch.inf)
+    def scores_at(self, rows: Tensor) -> Tensor:
+        return self.s[:, :, rows]
 
 
 class _Tap:

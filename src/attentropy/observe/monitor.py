@@ -12,8 +12,9 @@
 Between samples nothing of the model is touched. Only forward passes in training mode count, so
 evaluation in between does not mix in. Under torch.distributed every process calls step(); the
 numbers of all are added up on their way, with one small collective that nothing waits for: a sample
-is told of at the next step, and the first process writes. A process that fails leaves no half of a
-sample behind.
+is told of at the next step. The first process writes; alarms are heard by all, with the same rows
+and the mean loss, so that `should_stop` is the same everywhere at the same step, and a change such
+as clip() is made everywhere. A process that fails leaves no half of a sample behind.
 """
 
 import warnings
@@ -32,6 +33,7 @@ from attentropy.observe.shared import Sample as SharedSample
 from attentropy.observe.shared import Shared
 from attentropy.observe.summary import Metrics, summarize
 from attentropy.observe.watch import Watch
+from attentropy.totals import Totals
 
 Sink = Callable[[dict[str, Any], int], None]
 
@@ -76,7 +78,7 @@ class Monitor:
         self._ringing: dict[str, set[Any]] = {}
         self._silent = 0
         self._shared: Shared | None = None
-        self._pending: tuple[int, float | None, SharedSample] | None = None
+        self._pending: tuple[int, SharedSample] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -108,9 +110,14 @@ class Monitor:
         self.begin()
         return metrics
 
+    @property
+    def is_first(self) -> bool:
+        """Is this the process that writes, and warns?"""
+        return not _is_distributed() or torch.distributed.get_rank() == 0
+
     def note_loss(self, step: int, loss: float) -> None:
         """Give a loss to the sinks that take losses between samples."""
-        if _is_first():
+        if self.is_first:
             for sink in self.sinks:
                 getattr(sink, "loss", lambda step, loss: None)(step, loss)
 
@@ -137,12 +144,15 @@ class Monitor:
         if sinks is not None:
             return list(sinks)
         notes = {"model": type(self.model).__name__, "every": self.every}
-        return [RunStore(name, notes=notes)] if _is_first() else []
+        return [RunStore(name, notes=notes)] if self.is_first else []
 
     def _sample(self, step: int, loss: float | None) -> Metrics | None:
         if _is_distributed():
             self._shared = self._shared or Shared(self.watch.recorder.owners)
-            self._pending = step, loss, self._shared.start()
+            more = None
+            if loss is not None:
+                more = Totals({"loss": torch.tensor([loss, 1.0], dtype=torch.float64)})
+            self._pending = step, self._shared.start(more)
             self.watch.clear()
             return None
         rows = self.watch.heads() if self.watch.places() else []
@@ -153,7 +163,9 @@ class Monitor:
         """The sample that was on its way."""
         if self._pending is None:
             return None
-        (step, loss, sample), self._pending = self._pending, None
+        (step, sample), self._pending = self._pending, None
+        total = sample.whole.sums.get("loss")
+        loss = None if total is None else float(total[0] / total[1])
         return self._told(step, loss, sample.heads())
 
     def _told(self, step: int, loss: float | None, rows: list[HeadRow]) -> Metrics | None:
@@ -161,9 +173,11 @@ class Monitor:
             self._warn_if_silent()
             return None
         self.history.append(Sample(step, tuple(rows), loss))
-        rings = self._listen() if _is_first() else []
+        rings = self._listen()
+        if self._shared is not None:
+            self.should_stop = self._shared.any(self.should_stop)
         metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, rings=rings, loss=loss)
-        if _is_first():
+        if self.is_first:
             for sink in list(self.sinks):
                 self._tell(sink, metrics, step)
         return metrics
@@ -204,7 +218,3 @@ class Monitor:
 
 def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _is_first() -> bool:
-    return not _is_distributed() or torch.distributed.get_rank() == 0

@@ -57,27 +57,29 @@ class Recorder:
 
     def record(self, owner: Owner, asked: Asked, out: Tensor | None, stats: Stats) -> None:
         """Add one call to the slot of its place."""
-        sums, kept = measure(
-            asked,
-            out,
-            stats,
-            counted=self._padding(asked),
-            sample=self._rows(asked),
-            every_row=self.keep == "rows",
-        )
+        # products under autocast would be of low precision
+        with torch.autocast(stats.collision.device.type, enabled=False):
+            sums, kept = measure(
+                asked,
+                out,
+                stats,
+                counted=self._padding(asked),
+                sample=self._rows(asked),
+                every_row=self.keep == "rows",
+            )
         slot = owner.slot(phase_of(asked.sight), asked.sizes[1], device=stats.visible.device)
         slot.describe(asked)
         slot.add(sums)
-        if self.keep == "rows":
+        if kept is not None:
             slot.kept.append(kept)
 
     def _rows(self, asked: Asked) -> int | None:
-        """How many rows to sample, so that their weights stay a few megabytes."""
+        """How many rows to sample: more of short ones, and of long ones a few megabytes at most."""
         if self.sample is None:
             return None
         batch, heads, _, keys = asked.sizes
-        room = SAMPLE_ELEMENTS // max(1, batch * heads * keys)
-        return max(1, min(self.sample, room))
+        row = max(1, batch * heads * keys)
+        return max(1, min(max(self.sample, SMALL // row), SAMPLE_ELEMENTS // row))
 
     def _padding(self, asked: Asked) -> Tensor | None:
         """Queries that count; cross-attention takes those of the self-attention before it."""
@@ -93,6 +95,7 @@ class Recorder:
         return before if fits else None
 
 
+SMALL = 1 << 16
 SAMPLE_ELEMENTS = 1 << 22
 
 

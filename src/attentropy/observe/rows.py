@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attentropy.errors import AttentropyError
-from attentropy.observe.measures import ROWS, SAMPLED
+from attentropy.observe.measures import ROWS
+from attentropy.observe.sampled import SAMPLED
 from attentropy.observe.slots import Place, Slot
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class HeadRow:
         sparsity: 1 / sqrt(visible sum p^2).
         noise_robustness: 1 / sqrt((e - 1) sum p^2).
         output_norm: |sum p v|.
-        sink_mass: p of the first key, and of a learned sink.
+        sink_mass: p of the first key, and of a learned sink; of evenly spaced rows in long calls
+            (more than 2^17 elements of queries), unless rows are kept.
         previous_share: p of the key just before the query; of all rows where rows are kept, else
             of sampled ones.
         distance: sum p |i - j|, on sampled rows as all that follow.

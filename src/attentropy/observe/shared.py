@@ -12,6 +12,7 @@ others within the timeout of the group, and gives no half of a sample.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from torch import Tensor
 from attentropy.groups import Group
 from attentropy.observe.rows import HeadRow, rows_of
 from attentropy.observe.slots import Owner, Place, Slot
-from attentropy.totals import Pending, Reducer, Totals
+from attentropy.totals import Pending, Reducer, Totals, merge
 
 _SUMS = ("rows", "sampled", "overlap")
 _BREAK = "\n"
@@ -38,13 +39,20 @@ class Shared:
         self.owners = owners
         self.reducer = Reducer(group=group, device=device)
 
-    def start(self) -> "Sample":
-        """Send what this rank has recorded on its way."""
-        return Sample(self.reducer.start(totals(self.owners)), [o.name for o in self.owners])
+    def start(self, more: Totals | None = None) -> "Sample":
+        """Send what this rank has recorded on its way, and `more` with it."""
+        mine = totals(self.owners)
+        mine = mine if more is None else merge([mine, more])
+        return Sample(self.reducer.start(mine), [o.name for o in self.owners])
 
     def whole(self) -> Totals:
         """What all ranks have recorded, at once."""
-        return self.start().pending.result()
+        return self.start().whole
+
+    def any(self, flag: bool) -> bool:
+        """Does any rank say so? Every rank asks, and waits for the others."""
+        mine = torch.tensor([float(flag)], device=self.reducer.device)
+        return any(bool(theirs) for theirs in self.reducer.peers.gather(mine))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +62,14 @@ class Sample:
     pending: Pending
     layers: list[str]
 
+    @cached_property
+    def whole(self) -> Totals:
+        """The totals of all ranks together; waits for them."""
+        return self.pending.result()
+
     def heads(self) -> list[HeadRow]:
         """Rows of data-parallel ranks, which hold the same heads of different inputs."""
-        return self._rows(slots(self.pending.result()))
+        return self._rows(slots(self.whole))
 
     def side_by_side(self) -> list[HeadRow]:
         """Rows of tensor-parallel ranks, which hold different heads of the same inputs.
@@ -94,6 +107,8 @@ def slots(whole: Totals) -> dict[Place, Slot]:
     """The slots that totals were made of."""
     found: dict[Place, dict[str, Tensor]] = {}
     for name, x in (*whole.sums.items(), *whole.maxima.items()):
+        if _BREAK not in name:  # what was sent besides
+            continue
         layer, call, phase, kind, what = name.split(_BREAK)
         found.setdefault(Place(layer, int(call), phase, kind), {})[what] = x
     return {place: _slot(tensors) for place, tensors in found.items()}

@@ -7,7 +7,8 @@ query of self-attention that may not see its own key is padding.
 """
 
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ class Sight:
         own: the key at the query's own place [Q]; None in cross-attention.
         is_causal: no query sees a key after its own.
         from_model: read from a mask of the model, in which there may be padding.
+        choice_from: the query from which on all see two keys or more; None if it is not known.
+        notes: what others worked out of it, for the next layer.
     """
 
     queries: int
@@ -38,6 +41,8 @@ class Sight:
     own: Tensor | None = None
     is_causal: bool = False
     from_model: bool = False
+    choice_from: int | None = None
+    notes: dict[Any, Any] = field(default_factory=dict)
 
     def sees(self, key: Tensor) -> Tensor:
         """May each query see this one key? `key` broadcasts to [B,H,Q], and so does the answer."""
@@ -83,15 +88,17 @@ class Sight:
     def meet(self, mask: Mask, *, batch: int, heads: int, device: torch.device) -> "Sight":
         """This sight where `mask` allows it too."""
         extent = Extent(batch, heads, self.queries, self.keys, device)
+        unknown: dict[str, Any] = {"choice_from": None, "notes": {}}
         both = mask if self.mask is None else mask & as_mask(self._shown())
         if isinstance(self.mask, Tensor) and self.mask.is_floating_point():
             shown = self.mask.masked_fill(~mask.dense(extent), -torch.inf)
-            return replace(self, mask=shown, table=both.dense(extent), lo=None, hi=None)
+            table = both.dense(extent)
+            return replace(self, mask=shown, table=table, lo=None, hi=None, **unknown)
         if not both.is_interval:
             table = both.dense(extent)
-            return replace(self, mask=table, table=table, lo=None, hi=None)
+            return replace(self, mask=table, table=table, lo=None, hi=None, **unknown)
         lo, hi = both.interval(extent)
-        return replace(self, mask=both, lo=lo, hi=hi)
+        return replace(self, mask=both, lo=lo, hi=hi, **unknown)
 
     def _shown(self) -> Mask | Tensor:
         """The mask, without what a float one adds."""
@@ -125,14 +132,35 @@ def _some(bound: Tensor | None, index: Tensor) -> Tensor | None:
 def everything(queries: int, keys: int, *, device: torch.device, cross: bool = False) -> Sight:
     """Every query sees every key."""
     own = None if cross else _own(queries, keys, device=device)
-    return Sight(queries=queries, keys=keys, own=own, is_causal=queries == 1 and not cross)
+    return Sight(
+        queries=queries,
+        keys=keys,
+        own=own,
+        is_causal=queries == 1 and not cross,
+        choice_from=0 if keys > 1 else None,
+    )
 
 
 def causal_from_end(queries: int, keys: int, *, device: torch.device) -> Sight:
     """Query i sees keys up to i + K - Q, as a KV cache needs."""
+    name = (queries, keys, str(device), torch.is_inference_mode_enabled())
+    if not torch.compiler.is_compiling() and name in _triangles:
+        return _triangles[name]
     own = _own(queries, keys, device=device)
     hi = (own + 1).view(1, 1, -1)
-    return Sight(queries=queries, keys=keys, mask=causal, hi=hi, own=own, is_causal=True)
+    alone = max(0, 1 - keys + queries)
+    sight = Sight(
+        queries=queries,
+        keys=keys,
+        mask=causal,
+        hi=hi,
+        own=own,
+        is_causal=True,
+        choice_from=alone if alone < queries else None,
+    )
+    if not torch.compiler.is_compiling():
+        _keep(_triangles, name, sight)
+    return sight
 
 
 def causal_from_start(queries: int, keys: int, *, device: torch.device) -> Sight:
@@ -162,13 +190,19 @@ def from_table(mask: Tensor, queries: int, keys: int, *, cross: bool = False) ->
         return held[1]
     sight = read_table(mask, queries, keys, cross=cross)
     if sight.table is None:  # else it would keep the mask alive
-        while len(_known) >= 8:
-            del _known[next(iter(_known))]
-        _known[key] = (weakref.ref(mask), sight)
+        _keep(_known, key, (weakref.ref(mask), sight))
     return sight
 
 
+def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add to what is known, at the cost of what was known first."""
+    while len(kept) >= 8:
+        del kept[next(iter(kept))]
+    kept[key] = value
+
+
 _known: dict[tuple[int, int, int, int, bool], tuple[weakref.ref[Tensor], Sight]] = {}
+_triangles: dict[tuple[int, int, str, bool], Sight] = {}
 
 
 def read_table(mask: Tensor, queries: int, keys: int, *, cross: bool = False) -> Sight:
@@ -231,7 +265,8 @@ def _as_interval(sight: Sight) -> Sight:
             own=sight.own, is_causal=causal_here, from_model=True,
         )  # fmt: skip
     if bool((count == sight.keys).all()):
-        return Sight(queries=sight.queries, keys=sight.keys, own=sight.own)
+        first = 0 if sight.keys > 1 else None
+        return Sight(queries=sight.queries, keys=sight.keys, own=sight.own, choice_from=first)
     start = lo if bool((lo > 0).any()) else None
     square = start is None and sight.own is not None and hi.shape[-1] == sight.keys
     if square and torch.equal(hi, (torch.arange(sight.keys, device=hi.device) + 1).expand_as(hi)):

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from attentropy.observe.asked import Asked
-from attentropy.observe.measures import ROWS, SAMPLED, Kept, Sums
+from attentropy.observe.measures import ROWS, Kept, Sums
+from attentropy.observe.sampled import SAMPLED
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Place:
 
 
 class Slot:
-    """Sums over the calls of one place; `top` is a maximum."""
+    """Sums over the calls of one place, `rows`, `sampled` and `overlap`; `top` is a maximum."""
 
     def __init__(self, heads: int, *, device: torch.device) -> None:
-        self.rows = torch.zeros(len(ROWS), heads, dtype=torch.float64, device=device)
+        parts = (len(ROWS), len(SAMPLED), heads)
+        self.sums = torch.zeros(sum(parts), heads, dtype=torch.float64, device=device)
+        self.rows, self.sampled, self.overlap = self.sums.split(parts)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
-        self.sampled = torch.zeros(len(SAMPLED), heads, dtype=torch.float64, device=device)
-        self.overlap = torch.zeros(heads, heads, dtype=torch.float64, device=device)
         self.kept: list[Kept] = []
         self.head_dim = 0
         self.length = 0
@@ -45,10 +46,8 @@ class Slot:
 
     def add(self, sums: Sums) -> None:
         """Count one more call, in place."""
-        self.rows.add_(sums.rows)
+        self.sums.add_(sums.sums)
         self.top.copy_(torch.maximum(self.top, sums.top))
-        self.sampled.add_(sums.sampled)
-        self.overlap.add_(sums.overlap)
 
     def describe(self, asked: Asked) -> None:
         """Note the sizes of a call."""
@@ -58,8 +57,7 @@ class Slot:
 
     def clear(self) -> None:
         """Forget everything, in place."""
-        for sums in (self.rows, self.sampled, self.overlap):
-            sums.zero_()
+        self.sums.zero_()
         self.top.fill_(-torch.inf)
         self.kept.clear()
         self.length = 0
@@ -67,8 +65,7 @@ class Slot:
     def merge(self, other: "Slot") -> None:
         """Add what another slot holds, in place."""
         device = self.top.device
-        parts = (x.to(device) for x in (other.rows, other.top, other.sampled, other.overlap))
-        self.add(Sums(*parts))
+        self.add(Sums(other.sums.to(device), other.top.to(device)))
         self.head_dim, self.is_causal = other.head_dim, other.is_causal
         self.length = max(self.length, other.length)
 

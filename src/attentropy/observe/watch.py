@@ -4,10 +4,10 @@
         model(**batch)
     w.heads()[0].entropy
 
-Attention is taken over at three places: the attention interface of transformers, torch's
-scaled_dot_product_attention, and, for code that computes attention by hand, its softmax, which is
-only observed. Outputs stay those of the model to kernel rounding; where it uses dropout on
-weights, the draw is another.
+Attention is taken over at two places, the attention interface of transformers and torch's
+scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
+attentropy.nn make, and, for code that computes attention by hand, at its softmax. Outputs stay
+those of the model to kernel rounding; where it uses dropout on weights, the draw is another.
 """
 
 from contextlib import ExitStack
@@ -18,7 +18,16 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
+from attentropy.nn.multihead import MultiheadAttention
+from attentropy.observe import (
+    hooks_attend,
+    hooks_sdpa,
+    hooks_softmax,
+    hooks_transformers,
+    rows,
+    shared,
+    stack,
+)
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -41,8 +50,9 @@ def watch(
         model: any module; transformers models, torch's own, or hand-written ones.
         every: record one forward pass in so many.
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
-        sample: how many rows per call are looked at key by key, for distance, received
-            concentration, spread, positional share and twins; None for all, at n x n cost.
+        sample: how many rows of a long call are looked at key by key, for distance, previous
+            share, received concentration, spread, positional share and twins; short calls (up to
+            2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
     """
     return Watch(model, every=every, keep=keep, sample=sample)
 
@@ -173,7 +183,7 @@ class Watch:
             if torch.compiler.is_compiling():
                 return
             self.recorder.enter(owner)
-            if isinstance(module, nn.MultiheadAttention):
+            if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
                 owner.kind = "self" if _same(args, kwargs) else "cross"
 
         for handle in stack.track(module, entered=entered):
@@ -196,6 +206,8 @@ class Watch:
                 undo.callback(hooks_transformers.install(self.model))
         hooks_sdpa.install()
         undo.callback(hooks_sdpa.uninstall)
+        hooks_attend.install()
+        undo.callback(hooks_attend.uninstall)
         if tap:
             hooks_softmax.install()
             undo.callback(hooks_softmax.uninstall)
@@ -209,7 +221,7 @@ def _same(args: Any, kwargs: Any) -> bool:
     """Do query and key of a MultiheadAttention call come from one tensor?"""
     query = args[0] if args else kwargs.get("query")
     key = args[1] if len(args) > 1 else kwargs.get("key")
-    return query is key
+    return key is None or query is key
 
 
 def _why(model: nn.Module, recorder: Recorder) -> str:

@@ -16,10 +16,11 @@ from attentropy.kernels.triton_.visibility import load_row, query_span
 
 @triton.jit
 def sweep(
-    dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+    dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
+    EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
@@ -31,16 +32,16 @@ def sweep(
         row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
         q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, EDGE)
         do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, EDGE)
-        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
-        dp = dot(v_tile, tl.trans(do_tile), PRECISE)
+        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISION), row, j, terms, EDGE)
+        dp = dot(v_tile, tl.trans(do_tile), PRECISION)
         if drop is not None:
-            gain = gains(drop, b, h, i, j)
+            gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
             p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
             p *= gain
         else:
             p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
-        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISE, SAFE)
-        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISE, SAFE)
+        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISION, SAFE)
+        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISION, SAFE)
     return dk, dv
 
 
@@ -48,7 +49,7 @@ def sweep(
 def keys_backward(
     q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PRECISE: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    PRECISION: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
 
@@ -80,14 +81,14 @@ def keys_backward(
         if SAFE:
             rest, end = whole, tl.where(again > 0, end, begin)
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, False,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, False,
         )  # fmt: skip
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             begin, end, whole, rest - whole,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, True,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, True,
         )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)

@@ -28,13 +28,13 @@ def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.
 
 
 @triton.jit
-def dot(a, b, PRECISE: tl.constexpr):
-    """A product in float32: of float32 tiles by three tf32 products, which keeps their digits."""
+def dot(a, b, PRECISION: tl.constexpr):
+    """A product in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
     if INTERPRETED:
         return tl.dot(a.to(tl.float32), b.to(tl.float32))
-    if PRECISE:
-        return tl.dot(a, b, input_precision="tf32x3")
-    return tl.dot(a, b)
+    if PRECISION is None:
+        return tl.dot(a, b)
+    return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def narrow(x, dtype: tl.constexpr):
 
 
 @triton.jit
-def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
+def add(acc, a, b, seen, PRECISION: tl.constexpr, SAFE: tl.constexpr):
     """acc + a @ b; if SAFE, hidden entries of a meet nothing, not even NaN or inf in b.
 
     a is zero where a key is hidden, but 0 * NaN is NaN. The plain product then spoils rows that
@@ -56,11 +56,11 @@ def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
     wild entries of b, which are then handed, with their sign, to the rows that see them.
     """
     if not SAFE:
-        acc += dot(a, b, PRECISE)
+        acc += dot(a, b, PRECISION)
     else:
         wide = b.to(tl.float32)
         finite = tl.abs(wide) < float("inf")
-        acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISE)
+        acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISION)
         who = seen.to(tl.float16)
         up = (~(wide < float("inf"))).to(tl.float16)
         down = (~(wide > float("-inf"))).to(tl.float16)
