@@ -63,7 +63,7 @@ def measure(case: Case, arch: int) -> Found:
     return Found(*identity(case, arch), *found)
 
 
-def identity(case: Case, arch: int) -> tuple[str | int, ...]:
+def identity(case: Case, arch: int) -> tuple[str, int, str, str, str, int, int, int, int, int]:
     """What tells one record from another: the fields of `Found` up to `arch`."""
     c = case.config
     sizes = c.name, c.block, c.tile, c.warps, c.stages
