@@ -151,7 +151,7 @@ def test_metadata_is_complete(pure, sdist):
     assert told.summary
     assert told.keywords
     assert told.classifiers
-    assert str(told.requires_python) == ">=3.10"
+    assert str(told.requires_python) == ">=3.11"
     assert parse_sdist_filename(sdist.name)[1] == told.version
 
 

@@ -1,5 +1,6 @@
-"""`python -m attentropy`, the same as the command attentropy."""
+"""`python -m attentropy`: the command line, where its script is not on the path."""
 
 from attentropy.cli import main
 
-main(prog_name="attentropy")
+if __name__ == "__main__":
+    main(prog_name="attentropy")

@@ -1,5 +1,8 @@
+import contextlib
 import json
 import math
+import sqlite3
+import warnings
 
 import pytest
 import torch
@@ -62,6 +65,39 @@ def test_tracker_calls_log():
 
     Tracker(Wandb())({"a": 1.0}, 5)
     assert calls == [({"a": 1.0}, 5)]
+
+
+def test_wandb_itself_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = wandb.init(mode="offline", project="attentropy", dir=str(tmp_path))
+        sink = Tracker(run)
+        sink(metrics(), 50)
+        sink({"attn/entropy/mean": 1.4}, 100)  # a step is done when the next one comes
+        summary = dict(run.summary)
+        run.finish()
+    assert summary["attn/entropy/mean"] == 1.5
+    assert summary["_step"] == 50
+    assert list(tmp_path.rglob("run-*.wandb"))
+
+
+def test_trackio_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trackio = pytest.importorskip("trackio")
+        run = trackio.init(project="attentropy", name="run", embed=False)
+        Tracker(trackio)(metrics(), 50)
+        run.finish()
+    (file,) = tmp_path.rglob("attentropy.db")
+    with contextlib.closing(sqlite3.connect(file)) as store:
+        ((step, text),) = store.execute("SELECT step, metrics FROM metrics").fetchall()
+    assert step == 50
+    assert json.loads(text)["attn/entropy/mean"] == 1.5
 
 
 def test_bad_arguments():

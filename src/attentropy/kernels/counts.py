@@ -22,8 +22,10 @@ def count(
         return _span(extent, lo, hi)
     where = extent.where()
     counts = []
+    first = 0
     for q in where.q.flatten().split(max(1, SLICE // max(1, extent.keys))):
-        rows = slice(int(q[0]), int(q[0]) + len(q)) if len(q) else slice(0, 0)
+        rows = slice(first, first + len(q))
+        first += len(q)
         part = where._replace(q=q.view(1, 1, -1, 1))
         seen = _tables(part, lo=lo, hi=hi, mask=mask, bias=bias, rows=rows)
         if predicate is not None:

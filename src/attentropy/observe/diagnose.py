@@ -89,6 +89,8 @@ class Finding:
 
 def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
     """Findings, the most serious first; none if every head is healthy."""
+    if not isinstance(rows, Iterable):
+        raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(rows).__name__)
     rows = list(rows)
     for row in rows:
         if not isinstance(row, HeadRow):

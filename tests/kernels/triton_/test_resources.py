@@ -55,7 +55,7 @@ def test_the_record_is_of_these_kernels_and_complete():
     assert kernels == resources.fingerprint(), "run resources --into docs/gpu_resources.jsonl"
     held = [tuple(asdict(x).values())[:10] for x in found]
     assert len(set(held)) == len(held)
-    assert set(held) == {resources.identity(c, arch) for c in cases() for arch in PROCESSORS}
+    assert set(held) == {resources.identity(*one) for one in resources.everything()}
 
 
 def test_nothing_in_the_record_spills_and_all_of_it_fits():
@@ -121,7 +121,7 @@ def test_a_record_is_completed_not_repeated(tmp_path, monkeypatch):
 def test_some_are_compiled_again():
     here = compiled("--only", "forward", "--width", "64", "--dtype", "bfloat16", "--arch", "80",
                     "--feature", "causal", "--feature", "softcap")  # fmt: skip
-    here += compiled("--only", "keys", "--arch", "90", "--feature", "dropout")
+    here += compiled("--only", "keys", "--feature", "dropout")
     assert len(here) == 4
     check(here)
 

@@ -67,8 +67,8 @@ def test_gains_are_paired_by_seed_and_length():
 
 
 def test_distance_to_a_target_is_in_standard_errors():
-    assert retrieval._distance(Spread(40.0, 4.0, 4), 30.0).startswith("this gain is 5.0 standard")
-    assert retrieval._distance(Spread(28.0, 4.0, 4), 30.0).endswith("1.0 standard errors below it")
+    assert retrieval._distance(Spread(40.0, 4.0, 4), 30.0).startswith("5.0 standard errors above")
+    assert retrieval._distance(Spread(28.0, 4.0, 4), 30.0).startswith("1.0 standard errors below")
     assert retrieval._distance(Spread(28.0, float("nan"), 1), 30.0).startswith("one seed")
 
 

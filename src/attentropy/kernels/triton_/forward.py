@@ -6,7 +6,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, read
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -29,9 +29,14 @@ def sweep(
         p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], first, TILE)
-        v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        acc = acc * alpha[:, None]
-        acc = add(acc, narrow(p, v_tile.dtype), v_tile, seen, PRECISION, SAFE)
+        if SAFE:
+            acc = acc * alpha[:, None]
+            p = narrow(p, v.ptr.dtype.element_ty)
+            acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
+        else:
+            v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
+            acc = acc * alpha[:, None]
+            acc += dot(narrow(p, v_tile.dtype), v_tile, PRECISION)
     return state, acc
 
 
@@ -105,10 +110,11 @@ def forward(
     rest = tl.minimum(tl.maximum(rest, whole), end)
     if SAFE:
         rest = whole
-    state, acc = sweep(
-        state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, False,
-    )  # fmt: skip
+    else:
+        state, acc = sweep(
+            state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, False,
+        )  # fmt: skip
     state, acc = sweep(
         state, acc, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
         D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, True,

@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import load_row, query_span
 
 
@@ -25,7 +25,8 @@ def sweep(
     """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        r = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        at = step + tl.where(step >= skip, gap, 0)
+        r = at + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
         row = load_row(terms, b, h, i, alive[None, :])
@@ -40,8 +41,14 @@ def sweep(
             p *= gain
         else:
             p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
-        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISION, SAFE)
-        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISION, SAFE)
+        if SAFE:
+            p = narrow(p, do_tile.dtype)
+            dx = narrow(ds * damp * row[4], q_tile.dtype)
+            dv = add_seen(dv, p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V)
+            dk = add_seen(dk, dx, seen, q, b, h, at, terms.queries, D, BLOCK_D)
+        else:
+            dv += dot(narrow(p, do_tile.dtype), do_tile, PRECISION)
+            dk += dot(narrow(ds * damp * row[4], q_tile.dtype), q_tile, PRECISION)
     return dk, dv
 
 
@@ -80,11 +87,12 @@ def keys_backward(
         begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
         if SAFE:
             rest, end = whole, tl.where(again > 0, end, begin)
-        dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
-            whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, False,
-        )  # fmt: skip
+        else:
+            dk, dv = sweep(
+                dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
+                whole, rest, end, 0,
+                D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, False,
+            )  # fmt: skip
         dk, dv = sweep(
             dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             begin, end, whole, rest - whole,

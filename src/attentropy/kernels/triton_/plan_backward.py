@@ -75,7 +75,7 @@ def plan_backward(
 
 def plan_again(problem: Problem, sweep: Launch) -> Launch:
     """The sweep once more over what is not finite; what it adds to was right the first time."""
-    changes: dict[str, Any] = {"SAFE": True}
+    changes = problem.again()
     if sweep.kernel is queries_backward:
         changes |= {"dbias": None, "drelative": None}
     choices = problem.configs("safe")

@@ -43,7 +43,8 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     if partial is not None:
         launches.append(plan_join(problem, written, partial, splits))
     if problem.hides:
-        again = {**args, "partial": None, "splits": 1, "share": splits * share, "SAFE": True}
+        whole = {"partial": None, "splits": 1, "share": splits * share}
+        again = {**args, **whole, **problem.again()}
         choices = problem.configs("safe")
         launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
     return launches, written

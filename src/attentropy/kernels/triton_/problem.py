@@ -76,6 +76,10 @@ class Problem:
             return None
         return "ieee" if self.width > (64 if self.laden else 128) else "tf32x3"
 
+    def again(self) -> dict[str, object]:
+        """The arguments of a second launch, which does what is not finite once more."""
+        return {"SAFE": True, "PRECISION": "ieee" if self.precise else None}
+
     def configs(self, kernel: str) -> tuple[Config, ...]:
         """The tile sizes to choose from."""
         return configs(kernel, width=self.width, precise=self.precise, laden=self.laden)

@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -60,7 +60,11 @@ def sweep(
         if drelative is not None:
             d = j - (row[2] + terms.keys - terms.queries)
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
-        g = add(g, narrow(ds * damp, k_tile.dtype), k_tile, seen, PRECISION, SAFE)
+        dx = narrow(ds * damp, k_tile.dtype)
+        if SAFE:
+            g = add_seen(g, dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D)
+        else:
+            g += dot(dx, k_tile, PRECISION)
     return g
 
 
@@ -95,11 +99,12 @@ def queries_backward(
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     if SAFE:
         rest = whole
-    g = sweep(
-        g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        whole, rest, end, 0,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
-    )  # fmt: skip
+    else:
+        g = sweep(
+            g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
+            whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
+        )  # fmt: skip
     g = sweep(
         g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
         begin, end, whole, rest - whole,

@@ -63,7 +63,7 @@ def measure(case: Case, arch: int) -> Found:
     return Found(*identity(case, arch), *found)
 
 
-def identity(case: Case, arch: int) -> tuple[str | int, ...]:
+def identity(case: Case, arch: int) -> tuple[str, int, str, str, str, int, int, int, int, int]:
     """What tells one record from another: the fields of `Found` up to `arch`."""
     c = case.config
     sizes = c.name, c.block, c.tile, c.warps, c.stages
@@ -125,15 +125,22 @@ def _cell(x: Found) -> str:
     return f"{x.registers} r, {x.shared / 1024:.0f} KB, {x.resident} w{spilled}"
 
 
+def everything() -> Iterator[tuple[Case, int]]:
+    """All configurations for every architecture, single features for the oldest of them."""
+    for case in cases():
+        single = case.feature not in ("causal", EVERYTHING)
+        yield from ((case, arch) for arch in PROCESSORS if arch == min(PROCESSORS) or not single)
+
+
 def chosen(given: argparse.Namespace) -> Iterator[tuple[Case, int]]:
     """The cases and architectures that were asked for."""
-    for case in cases():
+    for case, arch in everything():
         asked = (
             (given.only, case.kernel), (given.width, case.width), (given.dtype, case.dtype),
-            (given.feature, case.feature),
+            (given.feature, case.feature), (given.arch, arch),
         )  # fmt: skip
         if all(not wanted or is_ in wanted for wanted, is_ in asked):
-            yield from ((case, arch) for arch in given.arch or PROCESSORS)
+            yield case, arch
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -226,7 +226,7 @@ def conclude(results: Results) -> list[str]:
     limit = results.mean("accuracy", rule=f"largest score ({PLAIN})", n=far)
     lines.append(
         "Theory: the n priorities are iid with a density that does not vanish at its upper edge, "
-        "so the gap between the two largest is 1/n on average, and the row keeps its entropy "
+        "so the gap between the two largest is about 1/n, and the row keeps its entropy "
         "only if scale * gap stays: the scale must grow like n^1. Measured from n = 64 on, "
         f"where all items are of one class it must grow like n^{alone:.2f}; with ten classes "
         f"like n^{exponent:.2f}, because each class has an upper edge of its own (a leak of "
@@ -260,24 +260,34 @@ def conclude(results: Results) -> list[str]:
 
 
 def _best(results: Results, n: int) -> str:
-    """The best rule at n, and how its gain compares with that of the earlier trial."""
+    """The best rules at n, and how their gains compare with that of the earlier trial."""
     rows = gains(results).where(n=n)
     rules = [r for r in rows.values("rule") if rows.over("gain", rule=r).size]
     rules = [r for r in rules if not str(r).startswith("largest")]
     base = results.mean("accuracy", rule=PLAIN, n=n)
     gain = {r: rows.over("gain", rule=r) for r in rules}
-    best = max(gain, key=lambda r: gain[r].mean)
-    text = (
-        f"n = {n}: {base:.1f} % with 1/sqrt d; best is {best}, {gain[best].mean:+.1f} points "
-        f"(standard deviation over seeds {gain[best].sd:.1f}) to {base + gain[best].mean:.1f} %"
-    )
-    if n in TRIAL:
-        text += " (an earlier trial, from a better baseline: {:+.1f} to {:.1f} %; ".format(
-            *TRIAL[n]
-        )
-        text += f"{_distance(gain[best], TRIAL[n][0])})"
+    kinds = {
+        "applied in the test only": [r for r in rules if r.endswith("test only")],
+        "of those trained with": [r for r in rules if not r.endswith("test only")],
+    }
+    best = {kind: max(r, key=lambda r: gain[r].mean) for kind, r in kinds.items() if r}
+    each = [
+        f"best {kind} is {r.removesuffix(', test only')}, {gain[r].mean:+.1f} points (standard "
+        f"deviation over seeds {gain[r].sd:.1f}) to {base + gain[r].mean:.1f} %"
+        + _beside(gain[r], n)
+        for kind, r in best.items()
+    ]
     at_test = gain.get("log n, test only")
-    return text + ("." if at_test is None else f"; log n at test time {at_test.mean:+.1f}.")
+    if at_test is not None:
+        each.append(f"log n in the test only {at_test.mean:+.1f}")
+    if n in TRIAL:
+        gained, reached = TRIAL[n]
+        each.append(f"the earlier trial {gained:+.1f} to {reached:.1f} %, from a better baseline")
+    return f"n = {n}: {base:.1f} % with 1/sqrt d; {'; '.join(each)}."
+
+
+def _beside(gain: Spread, n: int) -> str:
+    return f" ({_distance(gain, TRIAL[n][0])})" if n in TRIAL else ""
 
 
 def _distance(gain: Spread, target: float) -> str:
@@ -285,7 +295,8 @@ def _distance(gain: Spread, target: float) -> str:
     if gain.size < 2 or not gain.sd:
         return "one seed says nothing of the noise"
     errors = (gain.mean - target) / (gain.sd / gain.size**0.5)
-    return f"this gain is {abs(errors):.1f} standard errors {'above' if errors > 0 else 'below'} it"
+    side = "above" if errors > 0 else "below"
+    return f"{abs(errors):.1f} standard errors {side} the gain of the trial"
 
 
 SHOWN = (

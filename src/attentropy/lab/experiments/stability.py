@@ -279,8 +279,9 @@ EXPERIMENT = Experiment(
         Table("Least entropy of a head / log n", "least_entropy", ("condition",), "rate"),
     ),
     figures=(
-        Figure("loss", "Loss after training at a learning rate", "rate", "loss", "condition",
-               labels=("learning rate", "nats per byte"), log="x"),
+        Figure("loss", "Loss after training at a learning rate (1 apart)", "rate", "loss",
+               "condition", labels=("learning rate", "nats per byte"), log="x",
+               where={"rate": (0.01, 0.03, 0.1, 0.3)}),
         Figure("logits", "Largest logit in training", "rate", "max_logit", "condition",
                labels=("learning rate", "largest logit"), log="xy"),
     ),
