@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check slow bench sanitize clean
+.PHONY: demo test lint check slow bench sanitize release clean
 
 demo: $(PACKAGE)
 	$(BIN)/attentropy scan --calibrate --out demo
@@ -37,6 +37,11 @@ sanitize: $(TOOLS)
 	$(SANITIZED) ATTENTROPY_EXAMPLES=20 ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \
 	  $(BIN)/python -m pytest -q tests/kernels/test_fused.py tests/kernels/test_fused_numbers.py
+
+# Both archives in dist/, once they install and work in empty environments (`check` asks that too).
+release: $(TOOLS)
+	$(BIN)/python -m pytest -q tests/test_release.py
+	$(BIN)/python -m hatchling build -d dist
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

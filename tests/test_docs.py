@@ -5,9 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+
+import attentropy as at
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -18,11 +21,13 @@ needs_mkdocs = pytest.mark.skipif(
 )
 
 
-@needs_mkdocs
-def test_builds_without_warnings(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site; a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
     # not --quiet: it would keep --strict from seeing the warnings
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)],
         check=False,
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
@@ -30,11 +35,29 @@ def test_builds_without_warnings(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "attentropy doctor" in (tmp_path / "reference" / "cli" / "index.html").read_text()
-    mathematics = (tmp_path / "explanation" / "mathematics" / "index.html").read_text()
-    assert "</math></span>: such attention" in mathematics, "formulas stay in their paragraph"
-    chinese = (tmp_path / "zh" / "tutorial" / "index.html").read_text()
+    return folder
+
+
+@needs_mkdocs
+def test_builds_without_warnings(site):
+    assert "attentropy doctor" in (site / "reference" / "cli" / "index.html").read_text()
+    mathematics = (site / "explanation" / "mathematics" / "index.html").read_text()
+    assert "</math>:</span> such attention" in mathematics, "formulas stay in their paragraph"
+    chinese = (site / "zh" / "tutorial" / "index.html").read_text()
     assert "确认调整确实有效。全程无需下载" in chinese, "lines of Chinese join without a space"
+
+
+@needs_mkdocs
+def test_the_reference_has_every_public_name(site):
+    pages = [page.read_text() for page in (site / "reference").rglob("index.html")]
+    anchors = {name for page in pages for name in re.findall(r'id="attentropy\.([\w.]+)"', page)}
+    documented = {name.rsplit(".", 1)[-1] for name in anchors}
+    public = {*at.__all__, *vars(at.nn)} - {"__version__", *vars(types.ModuleType)}
+    names = {
+        name for name in public if not isinstance(getattr(at.nn, name, None), types.ModuleType)
+    }
+    assert sorted(name for name in names - documented if not name.startswith("__")) == []
+    assert not [page for page in pages if "<blockquote>" in page], "examples are code"
 
 
 def test_every_page_is_in_the_navigation():

@@ -259,7 +259,9 @@ def check_memory(rank):
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    from attentropy.kernels.tiles import TILE_ELEMENTS
+    from attentropy.kernels import tiles
+
+    tiles.TILE_ELEMENTS = 1 << 18  # of this process only
 
     class Largest(TorchDispatchMode):
         size = 0
@@ -275,7 +277,7 @@ def check_memory(rank):
     with Largest() as largest:
         out, stats = at.ring_attend(q, k, v, layout=at.zigzag, mask=at.causal, method="ring")
         (out.sum() + stats.entropy.sum()).backward()
-    assert largest.size <= 2 * TILE_ELEMENTS < (n // 2) ** 2
+    assert largest.size <= 2 * tiles.TILE_ELEMENTS < (n // 2) ** 2
 
 
 def check_meshes(rank):
@@ -444,3 +446,11 @@ def test_one_process_is_a_ring_of_one():
         got = compute(at.ring_attend, tensors, {**options, "method": "ring"}, rows, RAGGED.queries)
         torch.testing.assert_close(got[0].out, want[0].out)
         torch.testing.assert_close(got[1], want[1])
+
+
+def test_an_option_that_attend_has_not_is_refused():
+    q = torch.ones(1, 1, 4, 8)
+    with pytest.raises(
+        ValueError, match=r"option must be one of \['bias', 'dropout', .*, got 'msak'"
+    ):
+        at.ring_attend(q, q, q, msak=at.causal)

@@ -8,9 +8,9 @@ tensor([[[1., 2., 3., 4.]]])
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ KERNELS: dict[str, ModuleType] = {
     "streaming": streaming,
     "reference": reference,
 }
+_OFF_GPU = (*(name for name in KERNELS if name != "triton"), "triton")
 
 
 def attend(
@@ -84,7 +85,15 @@ def attend(
         dropout=dropout,
     )
     call = resolve(q, k, v, options)
-    return attended(call, run(call, kernel))
+    if Observer.call is None:
+        return attended(call, run(call, kernel))
+    return Observer.call(call, lambda: attended(call, run(call, kernel)))
+
+
+class Observer:
+    """What calls go through while models are watched, set by attentropy.observe."""
+
+    call: ClassVar[Callable[[Call, Callable[[], Attended]], Attended] | None] = None
 
 
 def run(call: Call, kernel: str) -> Rows:
@@ -103,7 +112,7 @@ def explain(
     >>> explain(q, q, q, dropout=0.5).kernel
     'streaming'
     """
-    call = resolve(q, k, v, _options(options))
+    call = resolve(q, k, v, options_of(options))
     lacking = {name: _lacks(name, call) for name in KERNELS}
     chosen = _name_of(call, kernel)
     return Explanation(chosen, lacking)
@@ -146,8 +155,9 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _options(options: dict[str, Any]) -> Options:
-    known = Options.__dataclass_fields__
+def options_of(options: dict[str, Any]) -> Options:
+    """The options of attend() out of its keywords; raises on one that it does not have."""
+    known = Options._fields
     for name in options:
         if name not in known:
             raise ArgumentError("option", f"one of {sorted(known)}", repr(name))
@@ -166,10 +176,9 @@ def _name_of(call: Call, kernel: str) -> str:
     return next(name for name in _in_order(call) if _lacks(name, call) is None)
 
 
-def _in_order(call: Call) -> list[str]:
+def _in_order(call: Call) -> tuple[str, ...]:
     """Kernels as "auto" asks them. Off the GPU, Triton is an interpreter: it comes last."""
-    late = [] if call.q.is_cuda else ["triton"]
-    return [name for name in KERNELS if name not in late] + late
+    return tuple(KERNELS) if call.q.is_cuda else _OFF_GPU
 
 
 def check_name(kernel: str) -> None:
@@ -180,12 +189,11 @@ def check_name(kernel: str) -> None:
 
 def choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
     """The call as the kernel asked for takes it, and the kernel; raises if it lacks something."""
+    if kernel not in ("streaming", "reference"):
+        call = _materialised(call)
     name = _name_of(call, kernel)
     _refuse_transforms(name)
-    if name not in ("streaming", "reference") or kernel == "auto":
-        call = _materialised(call)
-        name = _name_of(call, kernel)
-    reason = _lacks(name, call)
+    reason = None if kernel == "auto" else _lacks(name, call)
     if reason is not None:
         able = [other for other in KERNELS if _lacks(other, call) is None]
         raise UnsupportedError(
@@ -200,7 +208,7 @@ def _materialised(call: Call) -> Call:
     if call.predicate is None or size * call.q.shape[0] * call.q.shape[1] > SMALL_MASK:
         return call
     table = call.predicate.dense(reference.extent(call))
-    return replace(call, mask=table, predicate=None, lo=None, hi=None)
+    return call._replace(mask=table, predicate=None, lo=None, hi=None)
 
 
 def _refuse_transforms(name: str) -> None:

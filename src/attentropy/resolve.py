@@ -24,8 +24,7 @@ SMALL_MASK = 1 << 22
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(NamedTuple):
     """The options of attend(), by its names."""
 
     mask: Mask | Tensor | Callable[..., Tensor] | None = None
@@ -58,15 +57,16 @@ def resolve(
     q, k, v = _autocast(q, k, v)
     weights = _weights(options)
     prepared = _prepare(q, k, options, weights)
-    if share is None:
-        share = Share(q.shape[2], k.shape[2], (range(q.shape[2]),))
-    extent = Extent(q.shape[0], q.shape[1], share.queries, share.keys, q.device)
+    batch, heads, queries, _ = q.shape
+    sizes = (queries, k.shape[2]) if share is None else share[:2]
+    extent = Extent(batch, heads, *sizes, q.device)
     seen = _Seen.of(options, weights, extent)
     bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
-    if share.rows != (range(share.queries),):
+    if share is not None:
         seen, bias = seen.of_rows(share.rows, shift=extent.shift), _taken(bias, share.rows)
+        extent = extent._replace(queries=queries)
     visible = count(
-        extent._replace(queries=q.shape[2]),
+        extent,
         lo=seen.lo,
         hi=seen.hi,
         mask=seen.mask,
@@ -101,9 +101,10 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(name, "a tensor", type(x).__name__)
-        if x.dim() != 4:
+        shape = x.shape
+        if len(shape) != 4:
             letters = "[B,H,Q,D]" if name == "q" else "[B,Hk,K,D]"
-            raise ArgumentError(name, f"of shape {letters}", list(x.shape))
+            raise ArgumentError(name, f"of shape {letters}", list(shape))
         if x.dtype not in FLOATS:
             rule = "of dtype float16, bfloat16, float32 or float64"
             raise ArgumentTypeError(f"{name}.dtype", rule, x.dtype)
@@ -111,23 +112,23 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ArgumentTypeError(f"{name}.dtype", f"that of q, {q.dtype}", x.dtype)
         if x.device != q.device:
             raise ArgumentError(f"{name}.device", f"that of q, {q.device}", x.device)
-    _check_sizes(q, k, v)
+    _check_sizes(q.shape, k.shape, v.shape)
 
 
-def _check_sizes(q: Tensor, k: Tensor, v: Tensor) -> None:
-    rules = (
-        ("k", "batch size", k.shape[0], q.shape[0], "q"),
-        ("v", "batch size", v.shape[0], q.shape[0], "q"),
-        ("k", "width", k.shape[3], q.shape[3], "q"),
-        ("v", "number of heads", v.shape[1], k.shape[1], "k"),
-        ("v", "number of keys", v.shape[2], k.shape[2], "k"),
-    )
-    for name, what, got, want, other in rules:
-        if got != want:
-            raise ArgumentError(f"the {what} of {name}", f"{want}, as in {other}", got)
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        rule = f"a divisor of the number of query heads {q.shape[1]}"
-        raise ArgumentError("the number of heads of k", rule, k.shape[1])
+def _check_sizes(q: torch.Size, k: torch.Size, v: torch.Size) -> None:
+    if (k[0], k[3]) != (q[0], q[3]) or (v[0], v[1], v[2]) != (k[0], k[1], k[2]):
+        rules = (
+            ("k", "batch size", k[0], q[0], "q"),
+            ("v", "batch size", v[0], q[0], "q"),
+            ("k", "width", k[3], q[3], "q"),
+            ("v", "number of heads", v[1], k[1], "k"),
+            ("v", "number of keys", v[2], k[2], "k"),
+        )
+        name, what, got, want, other = next(rule for rule in rules if rule[2] != rule[3])
+        raise ArgumentError(f"the {what} of {name}", f"{want}, as in {other}", got)
+    if k[1] == 0 or q[1] % k[1]:
+        rule = f"a divisor of the number of query heads {q[1]}"
+        raise ArgumentError("the number of heads of k", rule, k[1])
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,14 +282,12 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
         score = Dot() if options.score is None else options.score
         plain = isinstance(options.weights, Kernelised | Decay)
         scale = 1.0 if plain else score.default_scale(q.shape[3])
-    if isinstance(scale, bool) or (
-        not callable(scale) and not isinstance(scale, int | float | Tensor)
-    ):
-        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
-    if isinstance(scale, int | float):
+    if isinstance(scale, int | float) and not isinstance(scale, bool):
         if not math.isfinite(scale):
             raise ArgumentError("scale", "finite", scale)
         return torch.full((1, 1, 1), scale, dtype=wide, device=q.device)
+    if isinstance(scale, bool) or not (callable(scale) or isinstance(scale, Tensor)):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
     if not isinstance(scale, Tensor):
         scale = scale(q.shape[3], visible.to(wide))
     return _row_scale(scale, q).to(wide)

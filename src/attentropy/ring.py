@@ -4,7 +4,6 @@ Every rank holds some queries and some keys; keys and values travel, row states 
 out on a rank are the rows of its own queries, equal to those of attend() on the whole sequence.
 """
 
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -27,10 +26,8 @@ from attentropy.kernels.transport import Gather, Ring
 from attentropy.layouts import Layout, contiguous
 from attentropy.masks import Mask
 from attentropy.resolve import FLOATS, Options, Share, check_tensors, resolve
-from attentropy.scales import ScaleRule
-from attentropy.scores import ALiBi, Relative, Score
 from attentropy.types import Attended
-from attentropy.weights import Decay, Gumbel, Hard, Weights
+from attentropy.weights import Decay, Gumbel, Hard
 
 METHODS = ("auto", "ring", "gather")
 GATHERED = 1 << 22
@@ -45,22 +42,17 @@ def ring_attend(
     group: Group = None,
     layout: Layout = contiguous,
     method: str = "auto",
-    mask: Mask | Tensor | Callable[..., Tensor] | None = None,
-    score: Score | None = None,
-    scale: ScaleRule | float | Tensor | None = None,
-    weights: Weights | None = None,
-    bias: Tensor | Relative | ALiBi | None = None,
-    softcap: float | None = None,
-    sink: Tensor | None = None,
-    dropout: float = 0.0,
     kernel: str = "auto",
+    **options: Any,
 ) -> Attended:
     """attend() on a sequence of which each rank of a group holds a part.
 
     Every rank calls it with the same options, and the gradients of what it returns must be asked
     for on every rank. Masks, biases and counts of visible keys are those of the whole sequence:
-    `mask` and `bias` are asked by global indices, `stats.visible` and the scales count all keys,
-    `stats.argmax` is a global index.
+    `mask` and `bias` are asked by global indices, a tensor for either broadcasts to the global
+    [B,H,Q,K], `stats.visible` and the scales count all keys, `stats.argmax` is a global index.
+    The rows of a scale [B,H,Q] are those of this rank. Of the weights all but Hard, hard Gumbel and
+    Decay are served; noise and dropout are other draws than those of one process.
 
     Args:
         q: this rank's queries [B,H,Q,D]; lengths may differ by rank as `layout` has them.
@@ -70,36 +62,19 @@ def ring_attend(
         layout: which positions a rank holds, `contiguous` or `zigzag`.
         method: "ring" passes blocks of keys from rank to rank and needs O(n / ranks) memory;
             "gather" collects all keys first; "auto" gathers what is small.
-        mask: as in attend(), over the whole sequence; a tensor broadcasts to the global [B,H,Q,K].
-        score: as in attend().
-        scale: as in attend(); the rows of a tensor [B,H,Q] are those of this rank.
-        weights: as in attend(), but for Hard, hard Gumbel and Decay; noise and dropout are
-            other draws than those of one process.
-        bias: as in attend(), over the whole sequence.
-        softcap: as in attend().
-        sink: as in attend().
-        dropout: as in attend().
         kernel: as in attend(), for each block.
+        options: mask, score, scale, weights, bias, softcap, sink and dropout, as in attend().
 
     Returns:
         Attended(out, stats) of this rank's queries. Gradients of what all ranks share (a bias, a
         sink, a table) are this rank's part: their sum over the group is the whole.
     """
     me = peers(group)
-    options = Options(
-        mask=mask,
-        score=score,
-        scale=scale,
-        weights=weights,
-        bias=bias,
-        softcap=softcap,
-        sink=sink,
-        dropout=dropout,
-    )
+    asked = attention.options_of(options)
     how = {"layout": layout, "method": method, "kernel": kernel}
-    queries, keys = _agree(me, q, k, v, options, how)
+    queries, keys = _agree(me, q, k, v, asked, how)
     rows = layout.runs(queries, ranks=me.size, rank=me.rank)
-    call = resolve(q, k, v, options, share=Share(queries, keys, rows))
+    call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
     route = (Gather if _gathers(method, call.k, call.v, keys) else Ring)(me, layout, keys)
     run = partial(attention.run, kernel=kernel)
     way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
@@ -173,7 +148,7 @@ _SIZES = (
     "gradients",
 )
 _LENGTHS = ("queries", "keys")
-_OPTIONS = (*Options.__dataclass_fields__, "layout", "method", "kernel")
+_OPTIONS = (*Options._fields, "layout", "method", "kernel")
 _FIELDS = (*_LENGTHS, *_SIZES, *_OPTIONS)
 
 
@@ -182,7 +157,7 @@ def _card(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any]
     grads = sum(x.requires_grad << i for i, x in enumerate((q, k, v))) * torch.is_grad_enabled()
     dtype = FLOATS.index(q.dtype)
     sizes = (*q.shape[:2], k.shape[1], k.shape[3], v.shape[3], dtype, grads)
-    given = {name: getattr(options, name) for name in Options.__dataclass_fields__} | how
+    given = {name: getattr(options, name) for name in Options._fields} | how
     if isinstance(options.scale, Tensor) and options.scale.dim() > 1:
         given["scale"] = options.scale.new_empty(0)  # its rows are those of the rank
     return {

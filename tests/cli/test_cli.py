@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from attentropy.cli import COMMANDS, GROUPS, grouped, main
 from attentropy.cli.examples import EXAMPLES
 
-PRINTS_NO_RESULTS = {"report", "serve", "export"}  # write files, serve pages, print CSV
+PRINTS_NO_RESULTS = {"serve"}  # it shows pages
 STARTS = """
 import sys
 {before}
@@ -72,6 +72,54 @@ def test_unknown_command_is_a_usage_error():
     done = call("unicorn")
     assert done.exit_code == 2
     assert "No such command 'unicorn'" in done.output
+
+
+def test_a_misspelt_command_is_recognised():
+    done = call("sacn")
+    assert done.exit_code == 2
+    assert "No such command 'sacn'. Did you mean 'scan'?" in done.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_debug_once(name):
+    assert call(name, "--help").output.count("--debug") == 1
+    assert call(name, "--help").output.count("--debug") == 1, "and the second time"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("bench", "--only", "unicorn"), 2, "no contender unicorn; there are"),
+        (("bench", "--repeat", "0"), 2, "0 is not in the range x>=1"),
+        (("watch", "run", "--every", "0"), 2, "is not in the range"),
+        (("claims", "--source", "9"), 2, "sources are 000, 001, 002, 003, 004"),
+        (("curves", "--only", "entropy_length", "--out", "taken"), 1, "File exists: taken"),
+        (("lab", "sparsity", "--quick", "--out", "taken/below"), 1, "Not a directory: taken/below"),
+        (("report", "taken", "--out", "nowhere/x.html"), 1, "taken is no run of attentropy"),
+        (("runs", "--dir", "taken"), 2, "Directory 'taken' is a file"),
+        (("serve", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1:8765: Cannot assign"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    done = call(*arguments)
+    assert done.exit_code == code, done.output
+    assert message in done.stderr.splitlines()[-1]
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_debug_shows_the_traceback(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    done = call("curves", "--only", "entropy_length", "--out", "taken", "--debug")
+    assert isinstance(done.exception, FileExistsError)
+
+
+def test_the_module_is_the_command():
+    run = [sys.executable, "-m", "attentropy", "--help"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout == CliRunner().invoke(main, ["--help"], prog_name="attentropy").stdout
 
 
 def test_ctrl_c_gives_the_usual_code(monkeypatch):

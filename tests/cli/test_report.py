@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +20,8 @@ def test_a_scan_becomes_a_page_again(scan_file, tmp_path):
     result = CliRunner().invoke(main, ["report", str(scan_file), "--out", str(tmp_path / "x.html")])
     assert (tmp_path / "x.html").exists()
     assert f"Report: {tmp_path / 'x.html'}" in result.stdout
+    result = CliRunner().invoke(main, ["report", str(scan_file), "--json"])
+    assert json.loads(result.stdout) == {"report": str(tmp_path / "scan.html")}
 
 
 def test_what_is_neither_run_nor_scan_is_refused(tmp_path):

@@ -72,6 +72,15 @@ def test_export_as_csv(run, tmp_path):
     assert (tmp_path / "table.csv").read_text().startswith("step,loss,layer,head,entropy")
 
 
+def test_export_as_json(run, tmp_path):
+    rows = json.loads(call("export", run, "--json"))
+    assert len(rows) == 2 * 2 * 3
+    assert (rows[-1]["layer"], rows[-1]["head"], rows[-1]["entropy"]) == ("l1", 2, 4.0)
+    assert rows[-1]["output_norm"] is None
+    call("export", run, "--json", "--out", "table.json")
+    assert json.loads((tmp_path / "table.json").read_text()) == rows
+
+
 def test_export_as_parquet(run, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     call("export", run, "--parquet")

@@ -213,6 +213,7 @@ def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
     assert abs(found.rows[1].entropy_after - found.rows[0].entropy_before) < abs(
         found.rows[1].entropy_before - found.rows[0].entropy_before
     )
+    assert "Plan:   out/plan.json" in result.stdout
     plan = Plan.load(tmp_path / "out" / "plan.json")
     steer(make(), plan).undo()
 

@@ -6,7 +6,6 @@ loses when it is done naively in the dtype of the inputs.
 
 import contextlib
 import math
-from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
@@ -127,7 +126,7 @@ def make(shape, extras=(), *, layouts=("contiguous",) * 3, dtype=torch.float32, 
     if "head scale" in extras:
         fields["scale"] = torch.rand(1, h, 1, generator=g)
     call = Call(q=q, k=k, v=v, weights=Softmax(), visible=torch.zeros(1, 1, 1), **fields)
-    return replace(call, visible=reference.visible(call).sum(-1))
+    return call._replace(visible=reference.visible(call).sum(-1))
 
 
 def naive(call):
@@ -165,7 +164,7 @@ def run(call, compute, *, dtype=None, flowing=None):
         if x is not None:
             x = x.detach().to(x.dtype if dtype is None else dtype)
             fields[name] = x.requires_grad_()
-    rows = compute(replace(call, **fields))
+    rows = compute(call._replace(**fields))
     results = dict(zip(FLOWING, (rows[0], rows[1], rows[2], rows[-1]), strict=True))
     flowing = FLOWING if flowing is None else flowing
     loss = 0.0

@@ -1,7 +1,6 @@
 """The fused kernel against the float64 reference: every feature, every build, all gradients."""
 
 import os
-from dataclasses import replace
 
 import pytest
 import torch
@@ -40,10 +39,10 @@ def judge(call, slack):
     """No error above `slack` times that of the naive computation, plus a few roundings."""
     wide = {n: getattr(call, n) for n in ("q", "k", "v")}
     exact = run(
-        replace(call, **{n: x.double() for n, x in wide.items()}), by_reference, dtype=torch.float64
+        call._replace(**{n: x.double() for n, x in wide.items()}), by_reference, dtype=torch.float64
     )
     plain, ours = run(call, naive), run(call, by_fused)
-    plain |= statistics(replace(call, **{n: x.float() for n, x in wide.items()}))
+    plain |= statistics(call._replace(**{n: x.float() for n, x in wide.items()}))
     for name, x in ours.items():
         y = exact[name]
         eps = torch.finfo(torch.float32 if name in STATISTICS else call.q.dtype).eps
@@ -78,7 +77,7 @@ class TestAgainstReference:
         with serving(isa), torch.inference_mode():
             ours = fused.attend(call)
         exact = reference.attend(
-            replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
+            call._replace(q=call.q.double(), k=call.k.double(), v=call.v.double())
         )
         size = _logits(call).nan_to_num(neginf=0.0).abs().max().item()
         assert error(ours.max_logit, exact.max_logit) < 2e-6 * (1 + size)
@@ -101,7 +100,7 @@ def test_entropy_is_right_to_two_millionths(isa):
     call = make((2, 4, 4, 512, 512, 64, 64), ("causal",), seed=3)
     with serving(isa):
         ours = fused.attend(call).entropy
-    wide = replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
+    wide = call._replace(q=call.q.double(), k=call.k.double(), v=call.v.double())
     assert error(ours, reference.attend(wide).entropy) <= 2e-6
 
 
@@ -110,7 +109,7 @@ def test_entropy_is_right_to_two_millionths(isa):
 )
 def test_each_result_has_its_own_gradient(flowing):
     call = make((1, 2, 1, 70, 90, 24, 16), ("causal", "bias", "relative", "softcap"))
-    wide = replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
+    wide = call._replace(q=call.q.double(), k=call.k.double(), v=call.v.double())
     ours = run(call, by_fused, flowing=flowing)
     exact = run(wide, by_reference, dtype=torch.float64, flowing=flowing)
     for name in ("dq", "dk", "dv", "dscale", "dbias", "drelative"):
@@ -126,7 +125,7 @@ def test_each_result_has_its_own_gradient(flowing):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_backward_splits_keys_among_threads(threads, heads):
     call = make((1, heads, 1, 300, 700, 32, 32), ("causal",))
-    wide = replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
+    wide = call._replace(q=call.q.double(), k=call.k.double(), v=call.v.double())
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -156,4 +155,4 @@ def test_output_follows_the_layout_of_queries():
 def test_says_what_it_lacks(change, reason):
     call = make((1, 1, 1, 4, 4, 8, 8))
     assert fused.lacks(call) is None
-    assert fused.lacks(replace(call, **change)) == reason
+    assert fused.lacks(call._replace(**change)) == reason

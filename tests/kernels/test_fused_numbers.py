@@ -1,7 +1,6 @@
 """The numeric contract of the fused kernel: blind rows, NaN and inf, one-hot rows, huge logits."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,18 +14,18 @@ MASKS = [(), ("causal",), ("causal", "window"), ("mask",), ("hiding bias",)]
 
 
 def wide(call):
-    return replace(call, q=call.q.double(), k=call.k.double(), v=call.v.double())
+    return call._replace(q=call.q.double(), k=call.k.double(), v=call.v.double())
 
 
 def spoil(call, name, value, *, row=77):
     x = getattr(call, name).clone()
     x[0, 0, row, 3] = value
-    return replace(call, **{name: x})
+    return call._replace(**{name: x})
 
 
 def gradients(call):
     leaves = {n: getattr(call, n).detach().requires_grad_() for n in ("q", "k", "v")}
-    rows = fused.attend(replace(call, **leaves))
+    rows = fused.attend(call._replace(**leaves))
     flowing = [rows.out, rows.entropy, rows.lse, rows.collision]
     return torch.autograd.grad(
         flowing, list(leaves.values()), [torch.ones_like(x) for x in flowing]
@@ -40,7 +39,7 @@ def test_rows_that_see_nothing(isa, dtype, rows):
     call = make((1, 2, 1, rows, 150, 32, 32), dtype=dtype)
     lo = torch.full((1, 1, rows), 20).int()
     hi = torch.where(torch.arange(rows) % 2 == 0, 20, 90).int().view(1, 1, rows)
-    call = replace(call, lo=lo, hi=hi)
+    call = call._replace(lo=lo, hi=hi)
     with serving(isa):
         got = fused.attend(call)
         dq, dk, dv = gradients(call)
@@ -94,7 +93,7 @@ def test_nan_of_any_payload(payload):
     nan = torch.tensor(payload, dtype=torch.int32).view(torch.float32)
     k = call.k.clone()
     k[0, 0, 9, 5] = nan
-    got = fused.attend(replace(call, k=k))
+    got = fused.attend(call._replace(k=k))
     assert got.out.isnan().all()
     assert got.entropy.isnan().all()
 
@@ -104,7 +103,7 @@ def test_all_visible_logits_minus_infinity_is_not_blindness():
     q = torch.ones_like(call.q)
     k = torch.zeros_like(call.k)
     k[..., 0] = -math.inf
-    got = fused.attend(replace(call, q=q, k=k))
+    got = fused.attend(call._replace(q=q, k=k))
     assert got.out.isnan().all()
     assert got.entropy.isnan().all()
 
@@ -116,11 +115,11 @@ def test_one_hot_rows_have_no_entropy_at_all(isa, dtype, rows):
     call = make((1, 1, 1, rows, 300, 32, 32), dtype=dtype)
     only = torch.arange(rows).int().view(1, 1, rows) * 2
     with serving(isa):
-        one = fused.attend(replace(call, lo=only, hi=only + 1))
+        one = fused.attend(call._replace(lo=only, hi=only + 1))
         k = torch.zeros_like(call.k)
         k[0, 0, 200] = 1
         sharp = fused.attend(
-            replace(call, q=torch.ones_like(call.q), k=k, scale=torch.full((1, 1, 1), 37.0))
+            call._replace(q=torch.ones_like(call.q), k=k, scale=torch.full((1, 1, 1), 37.0))
         )
     for got in (one, sharp):
         assert (got.entropy == 0).all()
@@ -136,7 +135,7 @@ def test_entropy_at_a_large_offset(isa):
     k = torch.zeros(1, 1, 500, 16)
     k[..., 0] = 1e4
     k[..., 1] = torch.randint(-8, 9, (500,), generator=g) / 4  # sums that float32 holds exactly
-    call = replace(call, q=torch.ones_like(call.q), k=k, scale=torch.ones(1, 1, 1))
+    call = call._replace(q=torch.ones_like(call.q), k=k, scale=torch.ones(1, 1, 1))
     with serving(isa):
         got = fused.attend(call)
     assert error(got.entropy, reference.attend(wide(call)).entropy) <= 2e-6
@@ -145,7 +144,7 @@ def test_entropy_at_a_large_offset(isa):
 @pytest.mark.parametrize("size", [1e4, 1e30, 1e-42])
 def test_huge_and_tiny_logits(size):
     call = make((1, 2, 1, 100, 130, 16, 16), ("causal",))
-    call = replace(call, q=call.q * size)
+    call = call._replace(q=call.q * size)
     got, want = fused.attend(call), reference.attend(wide(call))
     torch.testing.assert_close(got.max_logit.double(), want.max_logit, rtol=1e-5, atol=1e-30)
     torch.testing.assert_close(
@@ -156,16 +155,40 @@ def test_huge_and_tiny_logits(size):
 
 def test_ties_go_to_the_lowest_key():
     call = make((1, 1, 1, 70, 700, 8, 8))
-    got = fused.attend(replace(call, k=torch.zeros_like(call.k)))
+    got = fused.attend(call._replace(k=torch.zeros_like(call.k)))
     assert (got.argmax == 0).all()
     assert torch.equal(got.entropy, torch.full_like(got.entropy, math.log(700)))
-    few = replace(
-        call, q=call.q[:, :, :2], k=torch.zeros_like(call.k), visible=call.visible[:, :, :2]
+    few = call._replace(
+        q=call.q[:, :, :2], k=torch.zeros_like(call.k), visible=call.visible[:, :, :2]
     )
     assert (fused.attend(few).argmax == 0).all()
 
 
 def test_long_flat_rows_stay_below_log_visible():
     call = make((1, 1, 1, 64, 8192, 8, 8))
-    got = fused.attend(replace(call, q=call.q * 1e-3))
+    got = fused.attend(call._replace(q=call.q * 1e-3))
     assert (got.entropy <= math.log(8192) + 1e-6).all()
+
+
+@pytest.mark.parametrize("tops", [(5, 16), (16, 21), (17, 33), (0, 699), (699,)])
+def test_one_query_finds_the_lowest_of_ties(tops):
+    call = make((1, 1, 1, 1, 700, 8, 8))
+    k = torch.zeros_like(call.k)
+    k[0, 0, list(tops)] = 2.0
+    got = fused.attend(call._replace(q=torch.ones_like(call.q), k=k))
+    assert got.argmax.item() == min(tops)
+
+
+def test_one_query_meets_nan_and_minus_infinity_as_many_do():
+    call = make((1, 1, 1, 1, 40, 8, 8))
+    q = torch.ones_like(call.q)
+    k = call.k.clone()
+    k[0, 0, 3] = -torch.inf
+    got, want = (x.attend(call._replace(q=q, k=k)) for x in (fused, reference))
+    torch.testing.assert_close(got.entropy, want.entropy.float())
+    torch.testing.assert_close(got.out, want.out.float())
+    k[0, 0, 20] = torch.nan
+    spoilt = fused.attend(call._replace(q=q, k=k))
+    assert spoilt.entropy.isnan().all()
+    assert spoilt.out.isnan().all()
+    assert spoilt.argmax.item() == 20

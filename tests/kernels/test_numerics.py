@@ -11,18 +11,8 @@ from attentropy.attention import KERNELS
 NAMES = [name for name in KERNELS if name != "linear"]
 
 
-# what a kernel does not meet yet, as its page says
-UNMET = {
-    ("triton", "test_a_common_shift_costs_nothing"): "works in units of log 2, which rounds a bias",
-    ("triton", "test_rows_of_minus_infinity_that_are_not_masked_are_nan"): "takes them for blind",
-}
-
-
 @pytest.fixture(params=NAMES)
 def kernel(request):
-    unmet = UNMET.get((request.param, request.node.originalname))
-    if unmet is not None:
-        request.node.add_marker(pytest.mark.xfail(reason=unmet, strict=True))
     q = torch.zeros(1, 1, 2, 16)
     reason = at.explain(q, q, q).lacking[request.param]
     if reason is not None:
@@ -103,6 +93,29 @@ def test_rows_of_minus_infinity_that_are_not_masked_are_nan(kernel):
     out, stats = at.attend(q, k, torch.ones_like(k), kernel=kernel)
     assert out.isnan().all()
     assert stats.entropy.isnan().all()
+
+
+@pytest.mark.parametrize("keys", [3, 70])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_infinite_logits_give_their_infinite_lse(kernel, sign, keys):
+    q = torch.full((1, 1, 6, 16), sign * math.inf)
+    stats = at.attend(q, torch.ones(1, 1, keys, 16), torch.ones(1, 1, keys, 4), kernel=kernel).stats
+    assert (stats.lse == sign * math.inf).all()
+    assert (stats.max_logit == sign * math.inf).all()
+    assert stats.entropy.isnan().all()
+
+
+def test_single_logits_of_minus_infinity_weigh_nothing(kernel):
+    q, v = torch.ones(1, 1, 2, 16, requires_grad=True), torch.randn(1, 1, 5, 4)
+    k = torch.randn(1, 1, 5, 16)
+    k[0, 0, 2] = -1e38
+    got = at.attend(q, k, v, kernel=kernel)
+    rest = [0, 1, 3, 4]
+    want = at.attend(q, k[:, :, rest], v[:, :, rest], kernel=kernel)
+    torch.testing.assert_close(got.out, want.out)
+    torch.testing.assert_close(got.stats.entropy, want.stats.entropy)
+    (d_q,) = torch.autograd.grad(got.stats.entropy.sum(), q)
+    assert d_q.isfinite().all()
 
 
 @pytest.mark.parametrize("size", [1e-40, 1e-20, 1e4, 1e15])

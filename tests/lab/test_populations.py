@@ -18,12 +18,3 @@ def test_laws_have_variance_one(law):
     scores = law(10, 10000, torch.Generator().manual_seed(0))
     assert scores.mean().item() == pytest.approx(0, abs=0.02)
     assert scores.std().item() == pytest.approx(1, abs=0.02)
-
-
-def test_real_rows():
-    q, k = populations.real_rows(32, texts=2, seed=0)
-    heads = k.shape[1]
-    assert q.shape == (2, heads, populations.JUDGED, k.shape[-1])
-    assert k.shape[2] == 32
-    again = populations.real_rows(32, texts=2, seed=0)
-    assert torch.equal(q, again[0])

@@ -69,7 +69,7 @@ def rows(
 
 def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:
     """The checked call in float64, without gradient."""
-    known = Options.__dataclass_fields__
+    known = Options._fields
     for name in options:
         if name not in known or name == "dropout":
             allowed = sorted(set(known) - {"dropout"})

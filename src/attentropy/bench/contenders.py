@@ -29,13 +29,14 @@ class Case(NamedTuple):
     backward: bool = False
     queries: int = 0
     window: int = 0
+    device: str = "cpu"
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Standard normal q, k, v."""
         generator = torch.Generator().manual_seed(0)
         q, k, v = (
             torch.randn(self.batch, self.heads, rows, self.width, generator=generator)
-            .to(self.dtype)
+            .to(self.device, self.dtype)
             .requires_grad_(self.backward)
             for rows in (self.queries or self.length, self.length, self.length)
         )
@@ -52,13 +53,14 @@ class Case(NamedTuple):
         """The mask as a bool tensor, True where visible."""
         if self.mask is None:
             return None
-        return _visible(self.queries or self.length, self.length, self.window or self.length)
+        sizes = self.queries or self.length, self.length, self.window or self.length
+        return _visible(*sizes, self.device)
 
 
 @cache
-def _visible(queries: int, keys: int, window: int) -> Tensor:
+def _visible(queries: int, keys: int, window: int, device: str) -> Tensor:
     behind = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
-    return (behind >= 0) & (behind < window)
+    return ((behind >= 0) & (behind < window)).to(device)
 
 
 Run = Callable[[Tensor, Tensor, Tensor, Case], tuple[Tensor, Tensor | None]]
@@ -95,6 +97,10 @@ def kernel(name: str) -> Run:
 
 def available(case: Case) -> dict[str, Run]:
     """The contenders that can run a case on this machine; sdpa, the measure, comes first."""
+    if case.device == "cuda":
+        from attentropy.bench import cuda
+
+        return cuda.contenders(case)
     found: dict[str, Run] = {"sdpa": sdpa}
     if case.batch * case.heads * case.length**2 <= 1 << 28:
         found["eager"] = eager

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attentropy.attention import attend
+from attentropy.bench import cuda
 from attentropy.bench.contenders import Case, Run, available, eager
 from attentropy.bench.memory import peak_extra
 from attentropy.bench.peak import fma_peak, operations
@@ -36,19 +37,29 @@ class Result:
 
 
 def measure(
-    case: Case, *, repeat: int, memory: bool, seconds: float = 60.0, only: Sequence[str] = ()
+    case: Case,
+    *,
+    repeat: int,
+    memory: bool,
+    seconds: float = 60.0,
+    only: Sequence[str] = (),
+    missing: Callable[[str], None] = lambda reason: None,
 ) -> Iterator[Result]:
-    """Time the available contenders on a case, after checking that each is right."""
+    """Time the available contenders on a case, after checking that each is right.
+
+    `missing` is told of contenders of a GPU that cannot run the case.
+    """
+    on_card = case.device == "cuda"
     runs = {n: run for n, run in available(case).items() if not only or n in ("sdpa", *only)}
+    runs = _checked(runs, case, missing)
     tensors = case.tensors()
-    for name, run in runs.items():
-        check(name, run, case)
     calls = {n: _once(run, tensors, case) for n, run in runs.items()}
-    taken = interleaved(calls, repeat, seconds=seconds)
+    wait = torch.cuda.synchronize if on_card else _nothing
+    taken = interleaved(calls, repeat, seconds=seconds, wait=wait)
     base = taken["sdpa"].median()
     for name, call in calls.items():
         took = taken[name].median()
-        extra = peak_extra(call) if memory else None
+        extra = (cuda.peak_extra if on_card else peak_extra)(call) if memory else None
         ratios = took.wall / base.wall, took.cpu / base.cpu
         result = Result(label(case), name, took.wall, *ratios, extra)
         yield _judged(result, case, took.cpu) if name == "fused" else result
@@ -59,6 +70,21 @@ def _judged(result: Result, case: Case, cpu: float) -> Result:
     peak = fma_peak() if case.dtype == torch.float32 else None
     share = None if peak is None else operations(case) / cpu / peak
     return replace(result, bar=BARS.get(case), peak_share=share)
+
+
+def _checked(runs: dict[str, Run], case: Case, missing: Callable[[str], None]) -> dict[str, Run]:
+    """The contenders that are right; on a GPU, without those that this card or build lacks."""
+    found = {}
+    for name, run in runs.items():
+        try:
+            check(name, run, case)
+        except RuntimeError as error:
+            if case.device == "cpu" or name == "sdpa":
+                raise
+            missing(f"{label(case)}: without {name}: {str(error).splitlines()[0]}")
+        else:
+            found[name] = run
+    return found
 
 
 class Times(NamedTuple):
@@ -87,33 +113,44 @@ def label(case: Case) -> str:
     shape = f"window {case.window}" if case.window else "causal" if case.causal else "full"
     if case.queries:
         shape = f"{case.queries} query"
-    return f"({size}) {kind} {'fwd+bwd' if case.backward else 'fwd'} {shape}"
+    device = "" if case.device == "cpu" else f" {case.device}"
+    return f"({size}) {kind} {'fwd+bwd' if case.backward else 'fwd'} {shape}{device}"
+
+
+def _nothing() -> None:
+    """A CPU is done when the call is."""
 
 
 def interleaved(
-    calls: dict[str, Callable[[], None]], repeat: int, *, seconds: float = 60.0
+    calls: dict[str, Callable[[], None]],
+    repeat: int,
+    *,
+    seconds: float = 60.0,
+    wait: Callable[[], None] = _nothing,
 ) -> dict[str, Taken]:
     """Times of every call, taken in turns whose order alternates.
 
     `repeat` rounds, or as many as start within about `seconds`, but three at least. Calls of
-    microseconds are repeated within a round.
+    microseconds are repeated within a round; `wait` returns when the device is done.
     """
     taken = {name: Taken([]) for name in calls}
-    inner = {name: max(1, int(2e-3 / _timed(call, 1).wall)) for name, call in calls.items()}
+    inner = {name: max(1, int(2e-3 / _timed(call, 1, wait).wall)) for name, call in calls.items()}
     order, start = list(calls), time.perf_counter()
     for done in range(repeat):
         if done >= min(3, repeat) and time.perf_counter() - start > seconds:
             break
         for name in order:
-            taken[name].times.append(_timed(calls[name], inner[name]))
+            taken[name].times.append(_timed(calls[name], inner[name], wait))
         order.reverse()
     return taken
 
 
-def _timed(call: Callable[[], None], count: int) -> Times:
+def _timed(call: Callable[[], None], count: int, wait: Callable[[], None]) -> Times:
+    wait()
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
         call()
+    wait()
     return Times((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
 
 
@@ -149,8 +186,9 @@ def check(name: str, run: Run, case: Case) -> None:
             raise AttentropyError(f"entropy of {name} is wrong on {label(small)}: not measured")
 
 
-def as_json(results: list[Result]) -> dict[str, Any]:
+def as_json(results: list[Result], *, device: str = "cpu") -> dict[str, Any]:
     """Results with the machine they were taken on."""
     from attentropy.bench.machine import describe
 
-    return {"machine": describe(), "results": [asdict(r) for r in results]}
+    machine = describe() | (cuda.describe() if device == "cuda" else {})
+    return {"machine": machine, "results": [asdict(r) for r in results]}

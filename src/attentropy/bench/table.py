@@ -41,3 +41,9 @@ def quick_cases() -> list[Case]:
         for dtype, backward in KINDS
         for causal in (False, True)
     ]
+
+
+def on_cuda(cases: list[Case]) -> list[Case]:
+    """The same shapes for a GPU: in bfloat16, which flash and cuDNN need, each once."""
+    moved = (case._replace(dtype=torch.bfloat16, device="cuda") for case in cases)
+    return list(dict.fromkeys(moved))

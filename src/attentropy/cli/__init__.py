@@ -4,6 +4,7 @@ Commands are imported when they are used, and torch inside them, so that --help 
 """
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 
 from attentropy._version import __version__
 from attentropy.cli.examples import epilog
+from attentropy.cli.failures import debug_option, one_sentence
 
 COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
@@ -53,15 +55,22 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"attentropy.cli.{cmd_name}").command
-        command.epilog = command.epilog or epilog(cmd_name)
+        if command.epilog is None:  # the first time: what all commands have in common
+            command.epilog = epilog(cmd_name)
+            command.params.append(debug_option())
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = get_close_matches(args[0], COMMANDS, 1)
+        if near and args[0] not in COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with one_sentence(ctx):
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            ctx.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, names in grouped():
@@ -70,7 +79,12 @@ class _Commands(click.Group):
                     formatter.write_dl([(name, COMMANDS[name]) for name in names])
 
 
-@click.group(cls=_Commands, epilog="Each command has its own --help, with examples.")
+_LAST = """\b
+Each command has its own --help, with examples.
+Exit codes: 0 done, 1 failed, 2 called wrongly, 130 stopped with Ctrl-C."""
+
+
+@click.group(cls=_Commands, epilog=_LAST)
 @click.version_option(__version__, prog_name="attentropy")
 def main() -> None:
     """Where is attention sharp, blurred or broken, and how to fix it."""

@@ -27,7 +27,8 @@ def command(ids: tuple[str, ...], sources: tuple[str, ...], as_json: bool) -> No
     except KeyError as error:
         raise click.UsageError(str(error.args[0])) from None
     if not claims:
-        raise click.UsageError("no claim has that id and that source")
+        known = ", ".join(dict.fromkeys(claim.source for claim in find()))
+        raise click.UsageError(f"no claim has that id and that source; sources are {known}")
     measured = _measure(claims)
     if as_json:
         click.echo(json.dumps([_row(*pair) for pair in measured], ensure_ascii=False))

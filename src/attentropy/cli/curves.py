@@ -5,9 +5,13 @@ from pathlib import Path
 
 import click
 
+from attentropy.cli.failures import needs
+
 
 @click.command()
-@click.option("--out", default="curves", show_default=True, help="Folder to write to.")
+@click.option(
+    "--out", default="curves", show_default=True, metavar="DIR", help="Where the results go."
+)
 @click.option("--only", multiple=True, help="Only this figure; repeatable. Names: see --list.")
 @click.option("--list", "list_", is_flag=True, help="List the figures and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
@@ -26,6 +30,7 @@ def command(out: str, only: tuple[str, ...], list_: bool, as_json: bool) -> None
     unknown = sorted(set(only) - set(FIGURES))
     if unknown:
         raise click.UsageError(f"no figure {', '.join(unknown)}; see --list")
+    needs("attentropy curves", "figures", "matplotlib")
     from rich.console import Console
     from rich.progress import track
 

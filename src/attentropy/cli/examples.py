@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": (
         "attentropy export my-run --out my-run.csv",
         "attentropy export my-run --parquet",
+        "attentropy export my-run --json | jq length",
     ),
     "theory": (
         "attentropy theory",
@@ -35,7 +36,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy lab noise --seeds 5 --out results/noise --resume",
     ),
     "doctor": ("attentropy doctor", "attentropy doctor --json"),
-    "bench": ("attentropy bench --quick", "attentropy bench --only fused --json > bench.json"),
+    "bench": (
+        "attentropy bench --quick",
+        "attentropy bench --only fused --json > bench.json",
+        "attentropy bench --device cuda",
+    ),
 }
 
 

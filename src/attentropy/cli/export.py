@@ -1,13 +1,16 @@
 """`attentropy export RUN`: every number of a run as a table, one line per step, layer and head."""
 
 import csv
+import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+from attentropy.cli.failures import needs
 
 if TYPE_CHECKING:
     from attentropy.observe.record import StoredRun
@@ -15,25 +18,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
+@click.option("--json", "kind", flag_value="json", help="A JSON list, one object per line of it.")
 @click.option("--csv", "kind", flag_value="csv", default="csv", help="Comma-separated (default).")
 @click.option("--parquet", "kind", flag_value="parquet", help="Parquet; needs pyarrow.")
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="The file; standard output for CSV, RUN.parquet for Parquet if not given.",
+    help="The file; if not given RUN.parquet for Parquet, else standard output.",
 )  # fmt: skip
 def command(run: str, kind: str, out: Path | None) -> None:
     """Write all numbers of RUN (a name or a file) as a table."""
     from attentropy.observe import record
 
-    try:
-        stored = record.read(run)
-    except record.RunError as error:
-        raise click.ClickException(str(error)) from error
+    if kind == "parquet":
+        needs("--parquet", "parquet", "pyarrow")
+    stored = record.read(run)
     try:
         if kind == "parquet":
             _parquet(stored, out or Path(f"{stored.name}.parquet"))
         else:
-            _csv(stored, out)
+            _text(stored, out, _json if kind == "json" else _csv)
     except OSError as error:
         raise click.ClickException(f"cannot write: {error}") from error
 
@@ -54,24 +57,33 @@ def lines(run: "StoredRun") -> Iterator[list[Any]]:
                 yield [step, losses.get(step), layer, head, *known]
 
 
-def _csv(run: "StoredRun", out: Path | None) -> None:
-    file = sys.stdout if out is None else out.open("w", encoding="utf-8", newline="")
-    try:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns(run))
-        writer.writerows(lines(run))
-    finally:
-        if out is not None:
-            file.close()
+def _text(run: "StoredRun", out: Path | None, write: "Callable[[StoredRun, TextIO], None]") -> None:
+    if out is None:
+        write(run, sys.stdout)
+        return
+    with out.open("w", encoding="utf-8", newline="") as file:
+        write(run, file)
+
+
+def _csv(run: "StoredRun", file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns(run))
+    writer.writerows(lines(run))
+
+
+def _json(run: "StoredRun", file: TextIO) -> None:
+    names = columns(run)
+    separator = "["
+    for line in lines(run):
+        file.write(separator + json.dumps(dict(zip(names, line, strict=True))))
+        separator = ",\n"
+    file.write("]\n" if separator != "[" else "[]\n")
 
 
 def _parquet(run: "StoredRun", out: Path) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        text = "--parquet needs pyarrow: pip install attentropy[parquet]"
-        raise click.ClickException(text) from error
+    import pyarrow
+    from pyarrow import parquet
+
     names = columns(run)
     values = list(zip(*lines(run), strict=True)) or [()] * len(names)
     table = pyarrow.table({name: list(column) for name, column in zip(names, values, strict=True)})

@@ -1,28 +1,41 @@
-"""Errors as one sentence on stderr, exit code 1, no traceback unless it is asked for."""
+"""Errors as one sentence on stderr, exit code 1, no traceback unless `--debug` asks for it."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import click
 
 from attentropy.errors import AttentropyError
 
+_ASKED = "attentropy.debug"
+
+
+def debug_option() -> click.Option:
+    """The option --debug, which every command gets."""
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.meta.update({_ASKED: value}),
+        help="Show the traceback of an error.",
+    )
+
 
 @contextmanager
-def one_sentence(*, debug: bool) -> Iterator[None]:
-    """Turn an expected failure inside the block into a click error; `debug` lets it through."""
+def one_sentence(ctx: click.Context) -> Iterator[None]:
+    """Turn an expected failure inside the block into a click error, and Ctrl-C into code 130."""
     try:
         yield
-    except click.ClickException:
+    except BrokenPipeError:  # the reader has gone, which click knows how to end
         raise
     except (AttentropyError, OSError) as error:
-        if debug:
+        if ctx.meta.get(_ASKED):
             raise
         raise click.ClickException(sentence(error)) from error
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
-        sys.exit(130)
+        ctx.exit(130)
 
 
 def sentence(error: BaseException) -> str:
@@ -31,3 +44,11 @@ def sentence(error: BaseException) -> str:
         about = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{about}"
     return " ".join(str(error).split())
+
+
+def needs(what: str, extra: str, *modules: str) -> None:
+    """Refuse before any work is done if the modules of an extra are not installed."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        text = f"{what} needs {' and '.join(missing)}: pip install 'attentropy[{extra}]'"
+        raise click.ClickException(text)

@@ -1,10 +1,9 @@
 """`attentropy report`: a training run, or a scan again, as one HTML file."""
 
+import json
 from pathlib import Path
 
 import click
-
-from attentropy.cli.failures import one_sentence
 
 
 @click.command()
@@ -12,12 +11,11 @@ from attentropy.cli.failures import one_sentence
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The HTML file; beside RUN by default."
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(name: str, out: Path | None, debug: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+def command(name: str, out: Path | None, as_json: bool) -> None:
     """Make the HTML report of RUN: a run of the Monitor by file or name, or a scan.json."""
-    with one_sentence(debug=debug):
-        target = _write(name, out)
-        click.echo(f"Report: {target}")
+    target = _write(name, out)
+    click.echo(json.dumps({"report": str(target)}) if as_json else f"Report: {target}")
 
 
 def _write(name: str, out: Path | None) -> Path:

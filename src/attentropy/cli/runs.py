@@ -8,7 +8,7 @@ import click
 
 @click.command()
 @click.option(
-    "--dir", "folder", type=click.Path(path_type=Path),
+    "--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
     help="Where to look; ATTENTROPY_RUNS or ./attentropy_runs by default.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from attentropy.cli.failures import one_sentence
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
@@ -19,11 +17,14 @@ FILE = click.Path(path_type=Path)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
 @click.option("--lengths", help="Such as 64,128,256; by default up to 4 times the trained length.")
-@click.option("--batch", default=4, show_default=True, type=click.IntRange(1))
-@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES))
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
+              help="Windows of the longest length in a forward pass.")  # fmt: skip
+@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
+              help="Precision of weights and activations.")  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
-@click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR")
+@click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
+              help="Where the results go.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the stopped scan in --out.")
 @click.option("--compare", type=FILE, help="Another scan.json, to show beside this one.")
 @click.option("--calibrate", is_flag=True, help="Also find and try scales that hold the entropy.")
@@ -31,18 +32,12 @@ FILE = click.Path(path_type=Path)
 @click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
 @click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(model: str | None, **options: Any) -> None:
     """Scan MODEL's attention at several lengths and write a report.
 
     MODEL is a transformers folder, a GGUF file or package.module:factory; without it the small
     model that comes with attentropy is scanned.
     """
-    with one_sentence(debug=options.pop("debug")):
-        _scan(model, options)
-
-
-def _scan(model: str | None, options: dict[str, Any]) -> None:
     from attentropy.cli.scan_summary import machine, progress, show
     from attentropy.report import scan_page
     from attentropy.scans.job import Job, run

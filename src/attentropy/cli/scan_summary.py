@@ -79,6 +79,8 @@ def show(scan: Scan, out: Path) -> None:
             console.print(f"    [bold]{escape(line)}[/]", highlight=False)
     console.print(f"\nReport: {escape(str(out / 'report.html'))}", highlight=False, soft_wrap=True)
     console.print(f"Data:   {escape(str(out / 'scan.json'))}", highlight=False, soft_wrap=True)
+    if scan.calibration is not None:
+        console.print(f"Plan:   {escape(str(out / 'plan.json'))}", highlight=False, soft_wrap=True)
 
 
 def machine(scan: Scan, out: Path) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def machine(scan: Scan, out: Path) -> dict[str, Any]:
         "complete": scan.complete,
         "scan": str(out / "scan.json"),
         "report": str(out / "report.html"),
+        "plan": None if scan.calibration is None else str(out / "plan.json"),
         "model": scan.model.name,
         "headline": words.headline(scan),
         "heads": words.count_heads(scan),

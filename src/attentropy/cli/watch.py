@@ -19,20 +19,19 @@ SHOWN = ("entropy", "normalized_entropy", "max_logit", "sink_mass", "gradient_fl
 @click.command()
 @click.argument("run")
 @click.option("--once", is_flag=True, help="Show it once, and end.")
-@click.option("--every", default=2.0, show_default=True, help="Seconds between looks.")
+@click.option("--every", default=2.0, show_default=True, type=click.FloatRange(0.01),
+              help="Seconds between looks.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the newest sample as JSON, and end.")
 def command(run: str, once: bool, every: float, as_json: bool) -> None:
     """Follow RUN (a name or a file) in a live table; Ctrl-C ends it."""
     from attentropy.observe import record
 
+    stored = record.read(run, last=64)
+    if as_json:
+        click.echo(json.dumps(newest(stored)))
+        return
     try:
-        stored = record.read(run, last=64)
-        if as_json:
-            click.echo(json.dumps(newest(stored)))
-            return
         _follow(run, stored, once=once, every=every)
-    except record.RunError as error:
-        raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("")
 

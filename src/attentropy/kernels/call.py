@@ -9,7 +9,6 @@ to the end of the keys. Without softcap the first term is scale_i * x_ij. A key 
 lo_i <= j < hi_i and `mask`, `predicate` and a bias above -inf all allow it.
 """
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -18,8 +17,7 @@ from attentropy.masks import Mask
 from attentropy.weights import Weights
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """Shapes: q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv]; Hk divides H.
 
     Attributes:
@@ -82,4 +80,4 @@ class Rows(NamedTuple):
 
 def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:
     """The same call on other tensors, by the name of the field."""
-    return replace(call, **tensors)  # type: ignore[arg-type]
+    return call._replace(**tensors)  # type: ignore[arg-type]

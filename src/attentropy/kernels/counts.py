@@ -35,11 +35,13 @@ def count(
 
 
 def _span(extent: Extent, lo: Tensor | None, hi: Tensor | None) -> Tensor:
-    first = 0 if lo is None else lo.long()
-    last = extent.keys if hi is None else hi.long()
-    span = torch.as_tensor(last - first, device=extent.device).clamp(min=0)
-    shape = (1, 1) if span.dim() == 0 else span.shape[:2]
-    return span.expand(*shape, extent.queries)
+    shape = (1, 1, extent.queries)
+    if lo is None and hi is None:
+        return torch.full(shape, extent.keys, device=extent.device)
+    last: Tensor | int = extent.keys if hi is None else hi.long()
+    span = last if lo is None else (last - lo).clamp(min=0)
+    assert isinstance(span, Tensor)
+    return span.expand(*span.shape[:2], extent.queries)
 
 
 def _tables(

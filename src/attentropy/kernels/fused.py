@@ -108,10 +108,9 @@ def forward(inputs: Inputs) -> Results:
     x = _readable(inputs, lib)
     rows = x.q.shape[:3]
     out = _empty_like_queries(x.q, x.v.shape[3])
-    entropy, lse, max_logit, collision, shift = [
-        torch.empty(rows, dtype=torch.float32) for _ in range(5)
-    ]
-    argmax = torch.empty(rows, dtype=torch.int64)
+    entropy = torch.empty(rows, dtype=torch.float32)
+    lse, max_logit, collision, shift = [torch.empty_like(entropy) for _ in range(4)]
+    argmax = torch.empty_like(entropy, dtype=torch.int64)
     results = Results(out, entropy, lse, max_logit, argmax, collision, shift)
     lib.call("forward", [*_reads(x), *_writes(results), *[0] * 26, *_tail(x)])
     return results if x is inputs else results._replace(out=out.to(inputs.v.dtype))
@@ -200,7 +199,9 @@ def _paired(x: Tensor) -> Tensor:
 
 def _empty_like_queries(q: Tensor, width: int) -> Tensor:
     """[B,H,Q,width] laid out as q is: heads inside tokens if q comes from such a view."""
-    batch, heads, queries, _ = q.shape
+    batch, heads, queries, dim = q.shape
+    if width == dim and q.is_contiguous():
+        return torch.empty_like(q)
     if heads > 1 and q.stride(1) < q.stride(2):
         return torch.empty(batch, queries, heads, width, dtype=q.dtype).transpose(1, 2)
     return torch.empty(batch, heads, queries, width, dtype=q.dtype)

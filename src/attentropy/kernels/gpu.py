@@ -46,8 +46,8 @@ def attend(call: Call) -> Rows:
     from attentropy.kernels.triton_.ops import triton_forward
 
     relative = None if call.relative is None else call.relative.contiguous()
-    results = triton_forward(
+    *rows, _ = triton_forward(
         call.q, call.k, call.v, call.scale, call.lo, call.hi, call.mask, call.bias, relative,
         call.slopes, call.softcap or 0.0, call.dropout, call.seed,
     )  # fmt: skip
-    return Rows(*results)
+    return Rows(*rows)

@@ -1,9 +1,12 @@
 """Random numbers that depend on (seed, b, h, q, k) only, not on how the work is tiled.
 
-A forward pass, its recomputation and the dense reference so draw the same dropout and the same
-noise. The mixer is the 32-bit avalanche x ^= x>>16; x *= 0x7feb352d; x ^= x>>15; x *= 0x846ca68b;
-x ^= x>>16, carried in int64.
+A forward pass, its recomputation, the dense reference and the GPU so draw the same dropout and
+the same noise. The generator is Philox4x32 with 10 rounds (Salmon et al., Parallel random numbers:
+as easy as 1, 2, 3, 2011): its key is the seed, its counter is (k // 4, q, h, b), and key k takes
+word k mod 4. Words of 32 bits are carried in int64.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -11,16 +14,16 @@ from torch import Tensor
 from attentropy.masks import Where
 
 _LOW = 0xFFFFFFFF
+_ROUNDS = 10
+_FACTORS = 0xD2511F53, 0xCD9E8D57
+_STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 def uniform(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
-    """Uniform numbers in (0, 1), one for each index of the broadcast shape."""
-    key = _mix(where.b + (seed & _LOW))
-    key = _mix(where.h + key + (seed >> 32 & _LOW))
-    key = _mix(where.q + key)
-    bits = _mix(_mix(where.k) ^ key)
+    """Uniform numbers in (0, 1), one for each index of the broadcast shape; k is a range."""
     # 23 bits, centred in their cell: exact in float32 and never 0 or 1
-    return (bits >> 9).to(dtype).add_(0.5).mul_(2.0**-23)
+    words = [(x >> 9).to(dtype) for x in _words(seed, where)]
+    return _interleaved(words, where).add_(0.5).mul_(2.0**-23)
 
 
 def gumbel(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
@@ -29,12 +32,43 @@ def gumbel(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
 
 
 def kept(seed: int, where: Where, *, rate: float, dtype: torch.dtype) -> Tensor:
-    """Dropout factors: 0 with probability `rate`, else 1 / (1 - rate)."""
-    return (uniform(seed, where, dtype=dtype) >= rate).to(dtype).div_(1 - rate)
+    """Dropout factors: 0 where `uniform` is below `rate`, else 1 / (1 - rate)."""
+    least = math.ceil(rate * 2**23 - 0.5) << 9
+    words = [x >= least for x in _words(seed, where)]
+    return _interleaved(words, where).to(dtype).div_(1 - rate)
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = x & _LOW
-    x = (x ^ (x >> 16)) * 0x7FEB352D & _LOW
-    x = (x ^ (x >> 15)) * 0x846CA68B & _LOW
-    return x ^ (x >> 16)
+def _words(seed: int, where: Where) -> tuple[Tensor, ...]:
+    """Four words for every four keys, from the last multiple of 4 on."""
+    first, count = _range(where)
+    fours = torch.arange(first // 4, (first + count + 3) // 4, device=where.k.device)
+    return philox((seed & _LOW, seed >> 32 & _LOW), (fours, where.q, where.h, where.b))
+
+
+def _interleaved(words: list[Tensor], where: Where) -> Tensor:
+    """One word for every key."""
+    first, count = _range(where)
+    found = torch.stack(torch.broadcast_tensors(*words), -1).flatten(-2)
+    return found[..., first % 4 : first % 4 + count]
+
+
+def _range(where: Where) -> tuple[int, int]:
+    count = where.k.shape[-1]
+    return int(where.k.flatten()[0]) if count else 0, count
+
+
+def philox(key: tuple[int, int], counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Four random words for each counter of four words, in shapes that broadcast.
+
+    >>> [hex(int(x)) for x in philox((0, 0), tuple(torch.zeros(4, dtype=torch.int64)))]
+    ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        a, b = c0 * _FACTORS[0], c2 * _FACTORS[1]
+        c0 = ((b >> 32) ^ c1).bitwise_xor_(k0).bitwise_and_(_LOW)
+        c2 = ((a >> 32) ^ c3).bitwise_xor_(k1).bitwise_and_(_LOW)
+        c1, c3 = b, a  # their high words go with the next mask
+        k0, k1 = (k0 + _STEPS[0]) & _LOW, (k1 + _STEPS[1]) & _LOW
+    return c0, c1 & _LOW, c2, c3 & _LOW

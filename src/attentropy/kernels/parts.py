@@ -4,7 +4,7 @@ The call holds the rows of one process; its mask, bias and `visible` are over al
 whole sequence. A part is a call of its own, whose keys count from 0.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -71,8 +71,7 @@ def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor)
     lo, hi = (None if whole else _bound(x, run, keys) for x in (call.lo, call.hi))
     table, bias = (_table(x, run, keys) for x in (call.mask, call.bias))
     predicate = None if call.predicate is None else _moved(call.predicate, run, keys)
-    part = replace(
-        call,
+    part = call._replace(
         q=call.q[:, :, run.rows],
         k=k,
         v=v,
@@ -88,7 +87,7 @@ def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor)
         seed=_seed(call.seed, run, keys),
         shape=_shape(call, run, keys, whole=whole),
     )
-    return replace(part, visible=visible(part))
+    return part._replace(visible=visible(part))
 
 
 def _bound(x: Tensor | None, run: Run, keys: range) -> Tensor | None:

@@ -49,7 +49,7 @@ class Journey:
                 if call.shape != "other" or bool(call.visible.any()):
                     if not call.weights.probabilities:
                         # what divides by the number of visible keys means those of the whole
-                        call = replace(call, visible=of_rows(self.call.visible, run.rows))
+                        call = call._replace(visible=of_rows(self.call.visible, run.rows))
                     yield _Part(index, run, keys, columns, call)
 
 
@@ -77,7 +77,7 @@ def journey(
         first += len(run)
     seen = tuple(bounds(call, run, keys=route.keys) for run in runs)
     merging, weights = _merging(call.weights)
-    call = replace(call, weights=weights)
+    call = call._replace(weights=weights)
     return Journey(call, tuple(runs), seen, route, kernel, merging)
 
 

@@ -16,10 +16,10 @@ from attentropy.kernels.autograd import once
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
 from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, logits, mix
-from attentropy.states import RowState, blind, merge, pivot, read
+from attentropy.states import RowState, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
-_CHUNK = 64
+_CHUNK = 128
 
 
 def lacks(call: Call) -> str | None:
@@ -79,50 +79,83 @@ class _Streaming(torch.autograd.Function):
 def forward(call: Call) -> tuple[Tensor, ...]:
     """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
     tiler = Tiler(call)
-    rows = call.q.shape[:3]
-    out = call.v.new_zeros(*rows, call.v.shape[-1])
-    entropy, lse, m, collision, log_l = (tiler.q.new_zeros(rows) for _ in range(5))
-    argmax = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
+    found = _rows(tiler)
+    if not tiler.hides and (found.t.isnan() & ~found.m.isnan()).any():
+        tiler.hides = True  # logits overflowed to -inf: they weigh nothing, as hidden ones do
+        found = _rows(tiler)
+    return _results(found, call.visible.expand(call.q.shape[:3]))
+
+
+def _rows(tiler: Tiler) -> "_Means":
+    rows, width = tiler.q.shape[:3], tiler.v.shape[-1]
+    out = tiler.call.v.new_zeros(*rows, width)
+    sums = tiler.q.new_zeros(4, *rows)
+    sums[0] = -torch.inf
+    argmax = torch.full(rows, -1, dtype=torch.int64, device=out.device)
     for block in tiler.blocks():
-        state = _state(tiler, block)
-        got, stats = read(state)
-        tiler.put(block, out, got)
-        results = (stats.entropy, stats.lse, stats.max_logit, stats.collision, stats.argmax)
-        for target, value in zip((entropy, lse, m, collision, argmax), results, strict=True):
-            assert value is not None
-            tiler.put(block, target, value)
-        tiler.put(block, log_l, state.l.masked_fill(state.visible == 0, 1.0).log())
-    return out, entropy, lse, m, argmax, collision, log_l
+        found = _block(tiler, block)
+        if found is not None:
+            part = sums[:, block.batch, tiler.heads_of(block), block.queries]
+            part.copy_(torch.stack(found[:4]).view(part.shape))
+            tiler.put(block, out, found.o)
+            tiler.put(block, argmax, found.argmax)
+    m, l, t, c = sums.unbind()
+    return _Means(m, l, t, c, out, argmax)
 
 
-def _state(tiler: Tiler, block: Block) -> RowState:
-    """The merged state of a block of rows, [N, R]."""
-    visible = tiler.rows(block, tiler.call.visible.expand(tiler.q.shape[:3]))[..., 0]
-    total: RowState | None = None
-    for keys in tiler.key_ranges(block):
-        state = _tile_state(tiler, block, keys)
-        total = state if total is None else merge(total, state)
-    if total is None:
-        shape = (visible.shape[0], visible.shape[1])
-        total = blind(shape, tiler.v.shape[-1], like=tiler.q)
+class _Means(NamedTuple):
+    """A row state with t, c and o taken under p = e^(s-m) / l instead of e^(s-m)."""
+
+    m: Tensor
+    l: Tensor
+    t: Tensor
+    c: Tensor
+    o: Tensor
+    argmax: Tensor
+
+    def state(self) -> RowState:
+        m, l, t, c, o, argmax = self
+        return RowState(m, l, l * t, l.square() * c, l[..., None] * o, argmax, argmax)
+
+    @classmethod
+    def of(cls, state: RowState) -> "_Means":
+        m, l, t, c, o, _, argmax = state
+        share = l.masked_fill(l == 0, 1.0).reciprocal_()
+        return cls(m, l, t * share, c * share.square(), o * share[..., None], argmax)
+
+
+def _results(rows: _Means, visible: Tensor) -> tuple[Tensor, ...]:
+    m, l, t, c, out, argmax = rows
     # a row that sees keys whose logits are all -inf has no distribution
-    lost = total.m.isneginf() & (visible > 0)
+    lost = m.isneginf() & (visible > 0)
     if lost.any():
-        total = _poisoned(total, lost)
-    return total._replace(visible=visible)
+        t, c = (x.masked_fill(lost, torch.nan) for x in (t, c))
+        out = out.masked_fill(lost[..., None], torch.nan)
+    log_l = l.masked_fill(visible == 0, 1.0).log()
+    lse = torch.where(m.isinf(), m, m + log_l)
+    # m and c may be parts of one tensor, which operators must not return
+    return out, log_l - t, lse, m.clone(), argmax, c.clone(), log_l
 
 
-def _poisoned(state: RowState, lost: Tensor) -> RowState:
-    m, t, c = (x.masked_fill(lost, torch.nan) for x in (state.m, state.t, state.c))
-    return state._replace(m=m, t=t, c=c, o=state.o.masked_fill(lost[..., None], torch.nan))
+def _block(tiler: Tiler, block: Block) -> _Means | None:
+    """Means of a block of rows, [N, R], over all their keys; None if they see nothing."""
+    first, *others = tiler.key_ranges(block) or (None,)
+    if first is None:
+        return None
+    found = _tile(tiler, block, first)
+    if not others:
+        return found
+    total = found.state()
+    for keys in others:
+        total = merge(total, _tile(tiler, block, keys).state())
+    return _Means.of(total)
 
 
-def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
+def _tile(tiler: Tiler, block: Block, keys: slice) -> _Means:
     """states.from_tile in fewer passes: p = softmax(s), and l = 1 / p at the maximum."""
     s = logits(tiler, block, keys)
     m, argmax = _max(s)
-    shift = pivot(m)
-    z = s.sub_(shift[..., None])
+    z = s.sub_(pivot(m)[..., None]) if tiler.hides else s.sub_(m[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
     l = p.gather(-1, argmax[..., None])[..., 0].reciprocal_()
     factors = dropped(tiler, block, keys)
@@ -131,16 +164,16 @@ def _tile_state(tiler: Tiler, block: Block, keys: slice) -> RowState:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
     c = torch.linalg.vector_norm(p, dim=-1).square_()
     t = z.mul_(p).sum(-1)
-    state = RowState(m, l, l * t, l.square() * c, l[..., None] * o, argmax, argmax + keys.start)
-    return _without_blind(state) if tiler.hides else state
+    found = _Means(m, l, t, c, o, argmax.add_(keys.start))
+    return _without_blind(found) if tiler.hides else found
 
 
-def _without_blind(state: RowState) -> RowState:
+def _without_blind(rows: _Means) -> _Means:
     """Rows that see nothing of a tile are the identity, not 0/0."""
-    unseen = state.m.isneginf()
-    l, t, c = (x.masked_fill(unseen, 0.0) for x in (state.l, state.t, state.c))
-    o = state.o.masked_fill(unseen[..., None], 0.0)
-    return state._replace(l=l, t=t, c=c, o=o, argmax=state.argmax.masked_fill(unseen, -1))
+    unseen = rows.m.isneginf()
+    l, t, c = (x.masked_fill(unseen, 0.0) for x in (rows.l, rows.t, rows.c))
+    o = rows.o.masked_fill(unseen[..., None], 0.0)
+    return _Means(rows.m, l, t, c, o, rows.argmax.masked_fill(unseen, -1))
 
 
 def _max(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,10 +182,11 @@ def _max(s: Tensor) -> tuple[Tensor, Tensor]:
     if whole < 4 * _CHUNK:
         m, at = s.max(-1)
         return m, at
-    tops = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
-    m, chunk = tops.max(-1)
-    spot = chunk[..., None] * _CHUNK + torch.arange(_CHUNK, device=s.device)
-    at = spot[..., 0] + s.gather(-1, spot).argmax(-1)
+    chunks = s.flatten(0, 1)[:, :whole].unflatten(-1, (-1, _CHUNK))
+    m, chunk = chunks.amax(-1).max(-1)
+    winners = chunks[torch.arange(len(chunk), device=s.device), chunk]
+    at = winners.argmax(-1).add_(chunk, alpha=_CHUNK).view(s.shape[:-1])
+    m = m.view(s.shape[:-1])
     if whole == s.shape[-1]:
         return m, at
     rest, tail = s[..., whole:].max(-1)
@@ -231,8 +265,7 @@ def _backward_tile(
             used = p if factors is None else p * factors
             tiler.add_keyed(block, keys, total.of["v"], torch.bmm(used.mT, d_out))
     if flow.d_entropy is not None:
-        if tiler.hides:
-            log_p.clamp_(min=-1e4)
+        log_p.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
         inner.addcmul_(log_p, tiler.rows(block, flow.d_entropy), value=-1.0)
     if flow.d_collision is not None:
         inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)

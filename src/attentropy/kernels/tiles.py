@@ -1,10 +1,13 @@
 """Cutting an attention call into tiles, and the logits of one tile with their gradients.
 
 Work is laid out as [N, R, T]: N pairs of batch entry and key head, R = group x rows query rows
-that share these keys, T keys. A tile fits a buffer of four megabytes, so that it stays in the
-cache while several elementwise passes go over it.
+that share these keys, T keys. A tile fits a buffer of eight megabytes: it stays in the
+shared cache while several elementwise passes go over it, and there are few enough of them that
+calling torch costs little.
 """
 
+import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,9 +19,10 @@ from attentropy.kernels.call import Call
 from attentropy.masks import Where
 from attentropy.weights import Gumbel
 
-TILE_ELEMENTS = 1 << 20
+TILE_ELEMENTS = 1 << 21
 MAX_KEYS = 8192
 MIN_ROWS = 16
+_OF_THREAD = threading.local()
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,20 @@ class Tiler:
         self.q, self.k, self.v = (x.detach().to(wide) for x in (call.q, call.k, call.v))
         self.k, self.v = self.k.contiguous(), self.v.contiguous()
         self.scale = call.scale.detach().to(wide).expand(call.q.shape[:3])
+        self.scaled = self.q * self.scale[..., None]
         self.lo, self.hi = (_on_cpu(x, call) for x in (call.lo, call.hi))
         self.hides = any(x is not None for x in (call.lo, call.hi, call.mask, call.predicate))
         self.hides = self.hides or call.bias is not None
         # 0 * NaN must not leak out of hidden keys: such values are mixed in with care
         self.clean = not self.hides or bool(self.v.isfinite().all())
+        self._buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         self.seed = 0 if call.seed is None else int(call.seed)
-        self._buffers: dict[str, Tensor] = {}
 
     def blocks(self) -> Iterator[Block]:
         """Blocks of rows that share a buffer."""
         per_row = self.group * min(self.keys, MAX_KEYS)
-        rows = max(MIN_ROWS, min(self.queries, TILE_ELEMENTS // per_row))
+        lanes = min(self.heads, torch.get_num_threads())  # bmm gives each thread a head
+        rows = max(MIN_ROWS, min(self.queries, TILE_ELEMENTS // (per_row * lanes)))
         heads = max(1, TILE_ELEMENTS // (per_row * min(rows, self.queries)))
         entries = max(1, heads // self.heads)
         heads = min(heads, self.heads)
@@ -72,24 +78,22 @@ class Tiler:
                         slice(q, min(q + rows, self.queries)),
                     )
 
-    def key_ranges(self, block: Block) -> Iterator[slice]:
+    def key_ranges(self, block: Block) -> list[slice]:
         """Ranges of keys that some row of the block may see, at most MAX_KEYS each."""
         first = 0 if self.lo is None else max(0, int(self.part(block, self.lo).min()))
         last = self.keys
         if self.hi is not None:
             last = min(last, int(self.part(block, self.hi).max()))
-        for start in range(first, last, MAX_KEYS):
-            yield slice(start, min(start + MAX_KEYS, last))
+        starts = range(first, last, MAX_KEYS)
+        return [slice(start, min(start + MAX_KEYS, last)) for start in starts]
 
     def buffer(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Scratch memory of a shape, reused between tiles."""
-        size = 1
-        for n in shape:
-            size *= n
-        held = self._buffers.get(name)
-        if held is None or held.numel() < size:
-            held = self._buffers[name] = torch.empty(size, dtype=self.dtype, device=self.q.device)
-        return held[:size].view(shape)
+        """Scratch memory of a shape, reused between tiles and between calls."""
+        held = self._buffers.get((name, shape))
+        if held is None:
+            held = scratch(name, math.prod(shape), like=self.q).view(shape)
+            self._buffers[name, shape] = held
+        return held
 
     def rows(self, block: Block, x_BHQ: Tensor) -> Tensor:
         """Part of a [B,H,Q] tensor in the working layout [N, R, 1]."""
@@ -142,6 +146,22 @@ class Tiler:
         return x[block.batch, self.heads_of(block), block.queries]
 
 
+def scratch(name: str, size: int, *, like: Tensor) -> Tensor:
+    """Memory of this thread under a name: fresh pages cost as much as a pass over them.
+
+    Tensors of other kinds than plain CPU ones have allocators, or rules, of their own.
+    """
+    if type(like) is not Tensor or like.device.type != "cpu":
+        return like.new_empty(size)
+    held: dict[str, Tensor] = _OF_THREAD.__dict__
+    key = f"{name} {like.dtype}"
+    found = held.get(key)
+    if found is None or len(found) < size:
+        with torch.inference_mode(mode=False):
+            found = held[key] = torch.empty(size, dtype=like.dtype)
+    return found[:size]
+
+
 def _on_cpu(bound: Tensor | None, call: Call) -> Tensor | None:
     return None if bound is None else bound.cpu().expand(call.q.shape[:3])
 
@@ -172,11 +192,11 @@ def logits(tiler: Tiler, block: Block, keys: slice) -> Tensor:
 def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     """Scale * score of a tile."""
     k = tiler.keyed(block, keys, tiler.k)
-    scale = tiler.rows(block, tiler.scale)
-    q = tiler.wide_rows(block, tiler.q)
-    s = tiler.buffer("logits", (len(k), q.shape[1], k.shape[1]))
     if tiler.call.additive is None:
-        return torch.bmm(q * scale, k.mT, out=s)
+        q = tiler.wide_rows(block, tiler.scaled)
+        return torch.bmm(q, k.mT, out=tiler.buffer("logits", (len(k), q.shape[1], k.shape[1])))
+    q, scale = tiler.wide_rows(block, tiler.q), tiler.rows(block, tiler.scale)
+    s = tiler.buffer("logits", (len(k), q.shape[1], k.shape[1]))
     vector = _vector_rows(tiler, block)
     step = max(1, TILE_ELEMENTS // max(1, q.numel()))
     for start in range(0, k.shape[1], step):
@@ -219,6 +239,8 @@ def columns(tiler: Tiler, block: Block, keys: slice) -> Tensor:
 
 def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -> None:
     """Write `value` where a key is hidden; intervals only touch the columns that need it."""
+    if not tiler.hides:
+        return
     call = tiler.call
     k = torch.arange(keys.start, keys.stop, device=s4.device)
     if tiler.lo is not None:
@@ -320,7 +342,9 @@ class Gradients:
             if "q" in self.of:
                 self._add_rows("q", block, g * scale)
         if "k" in self.of:
-            tiler.add_keyed(block, keys, self.of["k"], torch.bmm(dx.mT, q * scale))
+            tiler.add_keyed(
+                block, keys, self.of["k"], torch.bmm(dx.mT, tiler.wide_rows(block, tiler.scaled))
+            )
 
     def _add_additive(
         self, block: Block, keys: slice, dx: Tensor, q: Tensor, scale: Tensor

@@ -51,6 +51,9 @@ class Experiment:
 
     `measure(config, condition, seed)` does one unit of work and depends on nothing else;
     `conclude(results)` says in sentences what the numbers show, computed from them.
+    `derive(results)` adds columns that compare rows with one another, before tables are made.
+    `on(given)`, where there is one, is the same experiment with the real heads of a given model
+    (attentropy.lab.real.Given) in place of the embedded one.
     """
 
     name: str
@@ -62,3 +65,5 @@ class Experiment:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
     conclude: Callable[[Results], list[str]]
+    on: Callable[[Any], "Experiment"] | None = None
+    derive: Callable[[Results], Results] = lambda results: results

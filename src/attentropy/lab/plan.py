@@ -1,6 +1,7 @@
 """What exactly is run: the experiment, its configuration and the seeds; stored beside results."""
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -24,11 +25,15 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment with its configuration, quick or full, for seeds 0 .. seeds - 1."""
+    """An experiment with its configuration, quick or full, for seeds 0 .. seeds - 1.
+
+    `options` are further words of the command line that runs it.
+    """
 
     experiment: Experiment
     quick: bool = False
     seeds: int = 3
+    options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.seeds, bool) or not isinstance(self.seeds, int):
@@ -61,4 +66,5 @@ class Plan:
     def command(self) -> str:
         """The command line that runs it."""
         quick = " --quick" if self.quick else ""
-        return f"attentropy lab {self.experiment.name}{quick} --seeds {self.seeds}"
+        more = "".join(f" {word}" for word in map(shlex.quote, self.options))
+        return f"attentropy lab {self.experiment.name}{quick} --seeds {self.seeds}{more}"

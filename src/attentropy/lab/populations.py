@@ -1,4 +1,4 @@
-"""Scores to experiment on: iid laws, planted keys, and the real heads of a model."""
+"""Scores to experiment on: iid laws and planted keys; and the embedded model with its text."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,8 +10,6 @@ from attentropy.errors import AttentropyError
 
 if TYPE_CHECKING:
     from attentropy.lab.embedded import EmbeddedModel
-
-JUDGED = 4  # queries at the end of a text whose rows are taken
 
 
 def gaussian(rows: int, n: int, rng: torch.Generator) -> Tensor:
@@ -42,30 +40,6 @@ def along_one_axis(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
     k = scores.new_zeros(len(scores), 1, scores.shape[1], width)
     k[:, 0, :, 0] = scores
     return q, k
-
-
-@torch.no_grad()
-def real_rows(n: int, *, texts: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Queries [B,H,4,D] and keys [B,H,n,D] of every head of the embedded model, layers as heads.
-
-    The rows are those of the last queries of texts of n bytes, so that each sees nearly n keys.
-    """
-    from attentropy.lab.embedded.probe import intercepted
-
-    model, text = embedded()
-    rng = torch.Generator().manual_seed(seed)
-    starts = torch.randint(0, len(text) - n, (texts,), generator=rng)
-    tokens = torch.stack([text[s : s + n] for s in starts])
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def see(layer: int, q: Tensor, k: Tensor) -> Tensor:
-        seen.append((q[:, :, -JUDGED:], k))
-        return q
-
-    with intercepted(model, see):
-        model(tokens)
-    q, k = zip(*seen, strict=True)
-    return torch.cat(q, 1), torch.cat(k, 1)
 
 
 def embedded() -> "tuple[EmbeddedModel, Tensor]":

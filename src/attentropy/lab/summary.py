@@ -10,13 +10,13 @@ def summary(
     experiment: Experiment, results: Results, about: dict[str, Any], *, level: int = 1, at: str = ""
 ) -> str:
     """The text; figures are linked relative to `at`."""
-    mark = "#" * level
+    mark, derived = "#" * level, experiment.derive(results)
     parts = [
         f"{mark} {experiment.name}{' (quick run)' if about['quick'] else ''}",
         experiment.question,
         ran(about),
         *(f"- {line}" for line in experiment.conclude(results)),
-        *(f"**{t.title}**\n\n{markdown(t, results)}" for t in experiment.tables),
+        *(f"**{t.title}**\n\n{markdown(t, derived)}" for t in experiment.tables),
         *(f"![{f.title}]({at}{f.name}.png)" for f in experiment.figures),
     ]
     joined = "\n\n".join(parts) + "\n"

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ class RunStore:
     def _start(self, notes: dict[str, Any]) -> None:
         known = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         if not known:
-            started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            started = datetime.now(UTC).isoformat(timespec="seconds")
             for key, value in {"format": FORMAT, "version": VERSION, "started": started}.items():
                 self._note(key, value)
         for key, value in {"pid": os.getpid(), "host": socket.gethostname(), **notes}.items():

@@ -4,10 +4,10 @@
         model(**batch)
     w.heads()[0].entropy
 
-Attention is taken over at three places: the attention interface of transformers, torch's
-scaled_dot_product_attention, and, for code that computes attention by hand, its softmax, which is
-only observed. Outputs stay those of the model to kernel rounding; where it uses dropout on
-weights, the draw is another.
+Attention is taken over at two places, the attention interface of transformers and torch's
+scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
+attentropy.nn make, and, for code that computes attention by hand, at its softmax. Outputs stay
+those of the model to kernel rounding; where it uses dropout on weights, the draw is another.
 """
 
 from contextlib import ExitStack
@@ -18,7 +18,16 @@ import torch
 from torch import nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.observe import hooks_sdpa, hooks_softmax, hooks_transformers, rows, shared, stack
+from attentropy.nn.multihead import MultiheadAttention
+from attentropy.observe import (
+    hooks_attend,
+    hooks_sdpa,
+    hooks_softmax,
+    hooks_transformers,
+    rows,
+    shared,
+    stack,
+)
 from attentropy.observe.profile import Profile, profiles
 from attentropy.observe.recorder import Recorder, heads_of
 from attentropy.observe.rows import HeadRow
@@ -174,7 +183,7 @@ class Watch:
             if torch.compiler.is_compiling():
                 return
             self.recorder.enter(owner)
-            if isinstance(module, nn.MultiheadAttention):
+            if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
                 owner.kind = "self" if _same(args, kwargs) else "cross"
 
         for handle in stack.track(module, entered=entered):
@@ -197,6 +206,8 @@ class Watch:
                 undo.callback(hooks_transformers.install(self.model))
         hooks_sdpa.install()
         undo.callback(hooks_sdpa.uninstall)
+        hooks_attend.install()
+        undo.callback(hooks_attend.uninstall)
         if tap:
             hooks_softmax.install()
             undo.callback(hooks_softmax.uninstall)
@@ -210,7 +221,7 @@ def _same(args: Any, kwargs: Any) -> bool:
     """Do query and key of a MultiheadAttention call come from one tensor?"""
     query = args[0] if args else kwargs.get("query")
     key = args[1] if len(args) > 1 else kwargs.get("key")
-    return query is key
+    return key is None or query is key
 
 
 def _why(model: nn.Module, recorder: Recorder) -> str:

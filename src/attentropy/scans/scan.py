@@ -149,7 +149,7 @@ def _assemble(state: _State, origin: Origin, *, complete: bool) -> Scan:
     found = Scan(
         attentropy=__version__,
         torch=str(torch.__version__),
-        created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         seconds=round(time.perf_counter() - origin.began, 3),
         threads=torch.get_num_threads(),
         command=origin.command,

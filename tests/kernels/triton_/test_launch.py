@@ -59,7 +59,9 @@ def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
         return [3.0 - len(runs)] * 3
 
     def sweep():
-        shape = plan_forward(problem())[1]._replace(out=written[0], lse=written[2] + 5)
+        shape = plan_forward(problem())[1]._replace(
+            out=written[0], max_logit=written[3] + 5, log_l=written[6]
+        )
         launches, found = plan_backward(problem(), shape, gradients, Needs(False, True, False))
         launches[0].start()
         return replace(launches[1], choices=CHOICES), found

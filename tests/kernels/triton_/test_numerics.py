@@ -62,6 +62,54 @@ def test_entropy_keeps_its_digits_beside_large_logits():
     assert stats.lse.min() > 7000
 
 
+@pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
+def test_gradients_do_not_know_of_a_common_shift(shift):
+    s = (torch.randint(-4096, 4096, (20, 50)).float() / 1024).requires_grad_()
+    q, k, v = torch.zeros(1, 1, 20, 4), torch.zeros(1, 1, 50, 4), torch.randn(1, 1, 50, 4)
+
+    def gradient(kernel):
+        out, stats = at.attend(q, k, v, bias=s + shift, kernel=kernel)
+        loss = out.square().sum() + stats.entropy.square().sum() + stats.collision.sum()
+        return torch.autograd.grad(loss, s)[0]
+
+    assert (gradient("triton") - gradient("reference")).abs().max() <= 2e-6
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+@pytest.mark.parametrize("kind", ["full", "interval", "table", "bias"])
+def test_visible_rows_of_minus_infinity_are_nan_and_blind_rows_are_not(kind, queries):
+    q = torch.full((2, 1, queries, 4), -torch.inf)
+    k = torch.ones(2, 1, 600, 4)
+    lengths = torch.tensor([590, 0])
+    table = torch.arange(600) < lengths.view(2, 1, 1, 1)
+    bias = torch.zeros(2, 1, 1, 600).masked_fill(~table, -torch.inf)
+    given = {
+        "full": {},
+        "interval": {"mask": at.padding(lengths)},
+        "table": {"mask": table},
+        "bias": {"bias": bias},
+    }[kind]
+    out, stats = attend(q, k, k, **given)
+    want = at.attend(q, k, k, kernel="reference", **given)
+    for a, b in ((out, want.out), (stats.entropy, want.stats.entropy)):
+        assert torch.equal(a.isnan(), b.isnan())
+        assert torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))
+    assert torch.equal(stats.max_logit, want.stats.max_logit)
+    assert out[0].isnan().all()
+
+
+def test_the_lowest_number_is_a_logit_as_any_other():
+    lowest = torch.finfo(torch.float32).min
+    q, k = torch.zeros(1, 1, 3, 4), torch.zeros(1, 1, 50, 4)
+    s = torch.full((3, 50), lowest)
+    s[1, 40], s[2, 10] = -lowest, 0.0
+    _, stats = attend(q, k, k, bias=s)
+    want = at.attend(q, k, k, bias=s, kernel="reference").stats
+    torch.testing.assert_close(stats.entropy, want.entropy)
+    torch.testing.assert_close(stats.collision, want.collision)
+    assert torch.equal(stats.argmax, want.argmax)
+
+
 def test_ties_take_the_lowest_key_across_tiles_of_every_kind():
     k = torch.zeros(1, 1, 150, 2)
     k[:, :, 21:140] = 1.0

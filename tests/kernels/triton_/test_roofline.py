@@ -1,10 +1,15 @@
 from pathlib import Path
 
+import pytest
+
+from attentropy.kernels.triton_.configs import TABLE
 from attentropy.kernels.triton_.roofline import (
+    PASSES,
     Shape,
     best_time,
     flops,
     markdown,
+    passed_by,
     statistics_share,
     traffic,
 )
@@ -14,7 +19,7 @@ SHAPE = Shape(heads=1, length=1000, width=64)
 
 def test_written_out():
     assert flops(SHAPE, 2) == 4 * 1000 * 1000 * 64
-    assert traffic(SHAPE, 4) == 1000 * (4 * 64 * 2 + 24)
+    assert traffic(SHAPE, 4) == 1000 * (4 * 64 * 2 + 28)
 
 
 def test_the_bound_is_the_slower_of_both():
@@ -26,6 +31,20 @@ def test_the_bound_is_the_slower_of_both():
 def test_statistics_are_at_most_four_percent_from_a_width_of_64():
     assert statistics_share(64) <= 0.04
     assert statistics_share(32) > 0.04
+    assert statistics_share(32, "queries") <= 0.04
+    assert statistics_share(32, "keys") <= 0.04
+    assert statistics_share(10**6, "keys") == pytest.approx(5 / 8e6, rel=1e-3)
+
+
+def test_small_blocks_let_more_bytes_pass():
+    assert passed_by(SHAPE, 100) == 10 * 2 * 1000 * 64 * 2
+    assert passed_by(SHAPE, 1000) == 2 * 1000 * 64 * 2
+
+
+def test_every_configuration_of_two_byte_inputs_has_a_row():
+    table = markdown().splitlines()[2:]
+    wanted = [c for kernel in PASSES for choices in TABLE[kernel][False].values() for c in choices]
+    assert len(table) == len(wanted)
 
 
 def test_the_docs_hold_this_table():

@@ -19,7 +19,7 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     vf lse = __builtin_convertvector(m + log_l, vf) + taint;
     vf shift = __builtin_convertvector(log_l, vf) + taint;
     vf collision = s.c * inverse * inverse;
-    lse = blind ? splat(-INF) : s.m == INF ? s.m : lse;
+    lse = blind ? splat(-INF) : s.m == INF || s.m == -INF ? s.m : lse;
     entropy = blind ? vf{} : entropy;
     shift = blind ? splat(INF) : shift;
     std::memcpy(a.entropy + row, &entropy, n * 4);
@@ -82,29 +82,56 @@ struct RowPass {
             bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
             if (b && !hide) x += b[j * bs[3]];
             hidden[j - lo] = hide;
-            s[j - lo] = x;
+            s[j - lo] = hide ? -INF : x;
             visible += !hide;
         }
         return visible;
     }
-    // Softmax of s in place; the weights are not divided by their sum.
-    Sums soften(int64_t n, bool masked, int64_t& best) {
-        double l = 0, t = 0, c = 0;
-        float m = -INF;
-        best = -1;
+    // Largest of s and its first index; false where a NaN or a lack of finite logits makes the
+    // order of keys matter.
+    bool peak(int64_t n, float& m, int64_t& best) const {
+        vf top = splat(-INF), taint = {};
+        vi where = {}, base = {};
+        for (int64_t j = 0; j < n; j += W, base += 1) {
+            vf x = load(s + j);
+            vi up = x > top;
+            top = up ? x : top;
+            where = up ? base : where;
+            taint += x * 0.0f != x * 0.0f && x != -INF ? splat(1.0f) : vf{};
+        }
+        m = -INF;
+        for (int i = 0; i < W; ++i) {
+            int64_t j = int64_t(where[i]) * W + i;
+            if (top[i] > m || (top[i] == m && j < best)) m = top[i], best = j;
+        }
+        return m > -INF && sum(taint) == 0.0f;
+    }
+    void first_peak(int64_t n, bool masked, float& m, int64_t& best) const {
+        m = -INF, best = -1;
         for (int64_t j = 0; j < n; ++j) {
             if (masked && hidden[j]) continue;
             bool nan = s[j] != s[j];
             if (best < 0 || s[j] > m || (nan && m == m)) m = s[j], best = j;
             if (nan) break;
         }
-        for (int64_t j = 0; j < n; j += W) {
-            int count = int(std::min<int64_t>(W, n - j));
-            vf z = load(s + j) - m, e = exp_safe(z);
-            vf ez = e * (z < LOWEST ? splat(LOWEST) : z), ee = e * e;
-            store(s + j, e);
-            for (int i = 0; i < count; ++i)
-                if (!masked || !hidden[j + i]) l += e[i], t += ez[i], c += ee[i];
+    }
+    // Softmax of s in place; the weights are not divided by their sum. Hidden keys are -inf.
+    Sums soften(int64_t n, bool masked, int64_t& best) {
+        constexpr int64_t CHAIN = 64 * W;  // a long chain of additions would lose digits
+        float m;
+        for (int i = 0; i < W; ++i) s[n + i] = -INF;
+        if (!peak(n, m, best)) first_peak(n, masked, m, best);
+        double l = 0, t = 0, c = 0;
+        for (int64_t from = 0; from < n; from += CHAIN) {
+            vf lb = {}, tb = {}, cb = {};
+            for (int64_t j = from; j < std::min(n, from + CHAIN); j += W) {
+                vf z = load(s + j) - m, e = exp_safe(z);
+                store(s + j, e);
+                lb += e;
+                tb += e * (z < LOWEST ? splat(LOWEST) : z);
+                cb += e * e;
+            }
+            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], c += cb[i];
         }
         return {splat(m), splat(float(l)), splat(float(t)), splat(float(c))};
     }

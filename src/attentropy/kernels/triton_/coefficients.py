@@ -9,7 +9,7 @@ With p the weights, dP = dO.V, and dH, dL, dC the gradients of entropy, lse and 
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton_.logits import LN2
+from attentropy.kernels.triton_.logits import exp
 from attentropy.kernels.triton_.state import FLOOR
 
 
@@ -45,23 +45,24 @@ def coefficients(
 @triton.jit
 def load_slopes(slopes, rows, alive):
     """The coefficients of rows, shaped as `rows`; a dead row gets zeros."""
-    lse = tl.load(slopes.lse + rows, mask=alive, other=0.0) / LN2
+    m = tl.load(slopes.m + rows, mask=alive, other=0.0)
+    log_l = tl.load(slopes.log_l + rows, mask=alive, other=0.0)
     shift = tl.load(slopes.shift + rows, mask=alive, other=0.0)
     dh = tl.zeros_like(shift)
     if slopes.entropy is not None:
-        dh = tl.load(slopes.entropy + rows, mask=alive, other=0.0) * LN2
+        dh = tl.load(slopes.entropy + rows, mask=alive, other=0.0)
     dc = tl.zeros_like(shift)
     if slopes.collision is not None:
         dc = tl.load(slopes.collision + rows, mask=alive, other=0.0) * 2
-    return lse, shift, dh, dc
+    return m, log_l, shift, dh, dc
 
 
 @triton.jit
 def slope_of(s, dp, seen, row_slopes, slopes, GUARD: tl.constexpr):
-    """The weights p of a tile of logits s (in units of log 2), and the gradient of the logits."""
-    lse, shift, dh, dc = row_slopes
-    log_p = s - lse
-    p = tl.exp2(log_p)
+    """The weights p of a tile of logits s, and the gradient of the logits."""
+    m, log_l, shift, dh, dc = row_slopes
+    log_p = (s - m) - log_l
+    p = exp(log_p)
     inner = dp - shift
     if slopes.entropy is not None:
         inner -= dh * tl.maximum(log_p, FLOOR)

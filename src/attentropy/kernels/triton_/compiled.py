@@ -34,7 +34,7 @@ class Taken:
     spilled: int
     shared: int
     threads: int
-    sass: str
+    cubin: bytes
 
 
 def compile_for(launch: Launch, config: Config, arch: int) -> Taken:
@@ -61,7 +61,7 @@ def compile_for(launch: Launch, config: Config, arch: int) -> Taken:
         spilled=spilled,
         shared=compiled.metadata.shared,
         threads=32 * compiled.metadata.num_warps,
-        sass=compiled.asm["sass"],
+        cubin=compiled.asm["cubin"],
     )
 
 

@@ -6,7 +6,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, read
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -14,22 +14,29 @@ from attentropy.kernels.triton_.visibility import key_span, load_row
 def sweep(
     state, acc, q, k, v, hk, row, terms, drop, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
+    TILE: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
     EDGE: tl.constexpr,
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
+    HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        first = step + tl.where(step >= skip, gap, 0)
+        key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
-        s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
-        p, alpha, state = absorb(state, s, j, STATS)
+        s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
+        p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
         if drop is not None:
-            p *= gains(drop, row[0], row[1], row[2], j)
-        v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        acc = acc * alpha[:, None]
-        acc = add(acc, narrow(p, v_tile.dtype), v_tile, seen, PRECISE, SAFE)
+            p *= gains(drop, row[0], row[1], row[2], first, TILE)
+        if SAFE:
+            acc = acc * alpha[:, None]
+            p = narrow(p, v.ptr.dtype.element_ty)
+            acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
+        else:
+            v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
+            acc = acc * alpha[:, None]
+            acc += dot(narrow(p, v_tile.dtype), v_tile, PRECISION)
     return state, acc
 
 
@@ -38,7 +45,8 @@ def finish(state, acc, written, rows, alive, DV: tl.constexpr, BLOCK_V: tl.const
     """Read the state and store output and statistics of `rows` of [B,H,Q]."""
     tl.store(written.max_logit + rows, loudest(state), mask=alive)
     tl.store(written.argmax + rows, state[4].to(tl.int64), mask=alive)
-    inverse, lse, entropy, collision = read(state)
+    inverse, log_l, lse, entropy, collision = read(state)
+    tl.store(written.log_l + rows, log_l, mask=alive)
     tl.store(written.lse + rows, lse, mask=alive)
     tl.store(written.entropy + rows, entropy, mask=alive)
     tl.store(written.collision + rows, collision, mask=alive)
@@ -64,7 +72,7 @@ def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.conste
 def forward(
     q, k, v, terms, drop, written, partial, heads, key_heads, share, splits, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PACK: tl.constexpr, PRECISE: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
+    PACK: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows of one head (PACK: of all query heads of one key head).
@@ -102,13 +110,14 @@ def forward(
     rest = tl.minimum(tl.maximum(rest, whole), end)
     if SAFE:
         rest = whole
-    state, acc = sweep(
-        state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, False,
-    )  # fmt: skip
+    else:
+        state, acc = sweep(
+            state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, False,
+        )  # fmt: skip
     state, acc = sweep(
         state, acc, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, STATS, SAFE, True,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, True,
     )  # fmt: skip
     if partial is None:
         finish(state, acc, written, rows, alive, DV, BLOCK_V)

@@ -10,37 +10,45 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import load_row, query_span
 
 
 @triton.jit
 def sweep(
-    dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+    dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
+    EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        r = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        at = step + tl.where(step >= skip, gap, 0)
+        r = at + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
         row = load_row(terms, b, h, i, alive[None, :])
         row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
         q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, EDGE)
         do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, EDGE)
-        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISE), row, j, terms, EDGE)
-        dp = dot(v_tile, tl.trans(do_tile), PRECISE)
+        s, seen, damp = final(dot(k_tile, tl.trans(q_tile), PRECISION), row, j, terms, EDGE)
+        dp = dot(v_tile, tl.trans(do_tile), PRECISION)
         if drop is not None:
-            gain = gains(drop, b, h, i, j)
+            gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
             p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD)
             p *= gain
         else:
             p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
-        dv = add(dv, narrow(p, do_tile.dtype), do_tile, seen, PRECISE, SAFE)
-        dk = add(dk, narrow(ds * damp * row[4], q_tile.dtype), q_tile, seen, PRECISE, SAFE)
+        if SAFE:
+            p = narrow(p, do_tile.dtype)
+            dx = narrow(ds * damp * row[4], q_tile.dtype)
+            dv = add_seen(dv, p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V)
+            dk = add_seen(dk, dx, seen, q, b, h, at, terms.queries, D, BLOCK_D)
+        else:
+            dv += dot(narrow(p, do_tile.dtype), do_tile, PRECISION)
+            dk += dot(narrow(ds * damp * row[4], q_tile.dtype), q_tile, PRECISION)
     return dk, dv
 
 
@@ -48,7 +56,7 @@ def sweep(
 def keys_backward(
     q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PRECISE: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    PRECISION: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
 
@@ -79,15 +87,16 @@ def keys_backward(
         begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
         if SAFE:
             rest, end = whole, tl.where(again > 0, end, begin)
+        else:
+            dk, dv = sweep(
+                dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
+                whole, rest, end, 0,
+                D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, False,
+            )  # fmt: skip
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
-            whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, False,
-        )  # fmt: skip
-        dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, j, terms, drop, slopes, heads,
+            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
             begin, end, whole, rest - whole,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SAFE, True,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, True,
         )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)

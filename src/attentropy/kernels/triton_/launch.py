@@ -11,7 +11,7 @@ import triton
 from attentropy.kernels.triton_.configs import INTERPRETED, Config
 from attentropy.kernels.triton_.mode import interpreting
 
-KEY = ("bucket", "BLOCK_D", "BLOCK_V", "PRECISE")
+KEY = ("bucket", "BLOCK_D", "BLOCK_V", "PRECISION")
 
 
 @dataclass(frozen=True, kw_only=True)

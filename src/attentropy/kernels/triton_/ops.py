@@ -27,8 +27,8 @@ def triton_forward(
     softcap: float,
     dropout: float,
     seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Output, entropy, lse, largest logit, argmax and sum p^2; softcap 0 is none."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Output, entropy, lse, largest logit, argmax, sum p^2 and log l; softcap 0 is none."""
     problem = Problem(
         q=q, k=k, v=v, scale=scale, lo=lo, hi=hi, mask=mask, bias=bias, relative=relative,
         slopes=slopes, softcap=softcap, dropout=dropout, seed=0 if seed is None else int(seed),
@@ -53,8 +53,9 @@ def triton_backward(
     dcollision: Tensor | None,
     out: Tensor,
     entropy: Tensor,
-    lse: Tensor,
+    max_logit: Tensor,
     collision: Tensor,
+    log_l: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -75,10 +76,10 @@ def triton_backward(
         q=q, k=k, v=v, scale=scale, lo=lo, hi=hi, mask=mask, bias=bias, relative=relative,
         slopes=slopes, softcap=softcap, dropout=dropout, seed=0 if seed is None else int(seed),
     )  # fmt: skip
-    written = Written(out, entropy, lse, lse, lse, collision)
+    written = Written(out, entropy, log_l, max_logit, log_l, collision, log_l)
     grads = Cotangents(dout, dentropy, dlse, dcollision)
     launches, found = plan_backward(problem, written, grads, Needs(*needs))
-    if lse.numel() or k.numel():
+    if log_l.numel() or k.numel():
         for launch in launches:
             launch.start()
     return [grad for grad in reduced(problem, found) if grad is not None]
@@ -87,7 +88,7 @@ def triton_backward(
 @triton_backward.register_fake
 def _(
     dout: Tensor | None, dentropy: Tensor | None, dlse: Tensor | None, dcollision: Tensor | None,
-    out: Tensor, entropy: Tensor, lse: Tensor, collision: Tensor,
+    out: Tensor, entropy: Tensor, max_logit: Tensor, collision: Tensor, log_l: Tensor,
     q: Tensor, k: Tensor, v: Tensor, scale: Tensor, lo: Tensor | None, hi: Tensor | None,
     mask: Tensor | None, bias: Tensor | None, relative: Tensor | None, slopes: Tensor | None,
     softcap: float, dropout: float, seed: Tensor | None, needs: list[bool],
@@ -118,22 +119,22 @@ def sum_to(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    out, entropy, lse, max_logit, argmax, collision = output
+    out, entropy, _, max_logit, argmax, collision, log_l = output
     *tensors, ctx.softcap, ctx.dropout, seed = inputs
-    ctx.save_for_backward(out, entropy, lse, collision, seed, *tensors)
-    ctx.mark_non_differentiable(max_logit, argmax)
+    ctx.save_for_backward(out, entropy, max_logit, collision, log_l, seed, *tensors)
+    ctx.mark_non_differentiable(max_logit, argmax, log_l)
     ctx.set_materialize_grads(False)
 
 
 def _backward(
-    ctx: Any, dout: Any, dentropy: Any, dlse: Any, _max: Any, _arg: Any, dcol: Any
+    ctx: Any, dout: Any, dentropy: Any, dlse: Any, _max: Any, _arg: Any, dcol: Any, _log: Any
 ) -> Any:
     wanted = ctx.needs_input_grad
     needs = [wanted[3], wanted[7], wanted[8]]
-    out, entropy, lse, collision, seed, *tensors = ctx.saved_tensors
+    out, entropy, max_logit, collision, log_l, seed, *tensors = ctx.saved_tensors
     queue = iter(
         triton_backward(
-            dout, dentropy, dlse, dcol, out, entropy, lse, collision, *tensors,
+            dout, dentropy, dlse, dcol, out, entropy, max_logit, collision, log_l, *tensors,
             ctx.softcap, ctx.dropout, seed, needs,
         )
     )  # fmt: skip

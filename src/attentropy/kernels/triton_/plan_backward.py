@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from attentropy.kernels.triton_.coefficients import coefficients
-from attentropy.kernels.triton_.configs import ROWWISE, configs
+from attentropy.kernels.triton_.configs import ROWWISE
 from attentropy.kernels.triton_.keys import keys_backward
 from attentropy.kernels.triton_.launch import Launch
 from attentropy.kernels.triton_.problem import Problem, padded, table
@@ -54,7 +54,8 @@ def plan_backward(
     """
     found = empty_gradients(problem, needs)
     slopes = Slopes(
-        lse=written.lse,
+        m=written.max_logit,
+        log_l=written.log_l,
         shift=torch.empty_like(written.lse),
         entropy=None if grads.entropy is None else grads.entropy.contiguous(),
         collision=None if grads.collision is None else grads.collision.contiguous(),
@@ -74,10 +75,10 @@ def plan_backward(
 
 def plan_again(problem: Problem, sweep: Launch) -> Launch:
     """The sweep once more over what is not finite; what it adds to was right the first time."""
-    changes: dict[str, Any] = {"SAFE": True}
+    changes = problem.again()
     if sweep.kernel is queries_backward:
         changes |= {"dbias": None, "drelative": None}
-    choices = configs("safe", width=problem.width, precise=problem.precise)
+    choices = problem.configs("safe")
     return replace(sweep, args={**sweep.args, **changes}, choices=choices)
 
 
@@ -120,7 +121,7 @@ def plan_queries(problem: Problem, shared: dict[str, Any], found: Gradients) -> 
     return Launch(
         kernel=queries_backward,
         args=args,
-        choices=configs("queries", width=problem.width, precise=problem.precise),
+        choices=problem.configs("queries"),
         programs=lambda n: B * H * triton.cdiv(Q, n),
     )
 
@@ -131,7 +132,7 @@ def plan_keys(problem: Problem, shared: dict[str, Any], found: Gradients) -> Lau
     return Launch(
         kernel=keys_backward,
         args={**shared, "dk_out": found.k, "dv_out": found.v},
-        choices=configs("keys", width=problem.width, precise=problem.precise),
+        choices=problem.configs("keys"),
         programs=lambda n: lanes * triton.cdiv(problem.keys, n),
     )
 

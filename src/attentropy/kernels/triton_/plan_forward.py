@@ -3,7 +3,7 @@
 import torch
 import triton
 
-from attentropy.kernels.triton_.configs import ROWWISE, configs
+from attentropy.kernels.triton_.configs import ROWWISE
 from attentropy.kernels.triton_.decode import join
 from attentropy.kernels.triton_.forward import forward
 from attentropy.kernels.triton_.launch import Launch
@@ -20,9 +20,7 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
     group = H // problem.k.shape[1] if decoding else 1
-    choices = configs(
-        "decode" if decoding else "forward", width=problem.width, precise=problem.precise
-    )
+    choices = problem.configs("decode" if decoding else "forward")
 
     def blocks(block: int) -> int:
         return B * (H // group) * triton.cdiv(Q * group, block)
@@ -45,8 +43,9 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     if partial is not None:
         launches.append(plan_join(problem, written, partial, splits))
     if problem.hides:
-        again = {**args, "partial": None, "splits": 1, "share": splits * share, "SAFE": True}
-        choices = configs("safe", width=problem.width, precise=problem.precise)
+        whole = {"partial": None, "splits": 1, "share": splits * share}
+        again = {**args, **whole, **problem.again()}
+        choices = problem.configs("safe")
         launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
     return launches, written
 
@@ -84,11 +83,11 @@ def empty_results(problem: Problem) -> Written:
     """Room for the output and the statistics."""
     q, rows = problem.q, problem.rows
     out = torch.empty(*rows, problem.v.shape[-1], dtype=problem.v.dtype, device=q.device)
-    entropy, lse, max_logit, collision = (
-        torch.empty(rows, dtype=torch.float32, device=q.device) for _ in range(4)
+    entropy, lse, max_logit, collision, log_l = (
+        torch.empty(rows, dtype=torch.float32, device=q.device) for _ in range(5)
     )
     argmax = torch.empty(rows, dtype=torch.int64, device=q.device)
-    return Written(out, entropy, lse, max_logit, argmax, collision)
+    return Written(out, entropy, lse, max_logit, argmax, collision, log_l)
 
 
 def empty_states(problem: Problem, splits: int) -> Partial:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attentropy.kernels.triton_.configs import Config, configs
 from attentropy.kernels.triton_.views import Drop, Table, Terms, View, line, view
 
 MAX_WIDTH = 256
@@ -63,6 +64,27 @@ class Problem:
         return self.q.dtype == torch.float32
 
     @property
+    def laden(self) -> bool:
+        """Whether something is read or drawn for every pair of query and key."""
+        terms = (self.mask, self.bias, self.relative)
+        return self.dropout > 0 or any(x is not None for x in terms)
+
+    @property
+    def precision(self) -> str | None:
+        """How tiles of float32 are multiplied; wide ones have no registers left for tf32 thrice."""
+        if not self.precise:
+            return None
+        return "ieee" if self.width > (64 if self.laden else 128) else "tf32x3"
+
+    def again(self) -> dict[str, object]:
+        """The arguments of a second launch, which does what is not finite once more."""
+        return {"SAFE": True, "PRECISION": "ieee" if self.precise else None}
+
+    def configs(self, kernel: str) -> tuple[Config, ...]:
+        """The tile sizes to choose from."""
+        return configs(kernel, width=self.width, precise=self.precise, laden=self.laden)
+
+    @property
     def hides(self) -> bool:
         """Whether some key may be hidden from some query."""
         return any(x is not None for x in (self.lo, self.hi, self.mask, self.bias))
@@ -92,7 +114,7 @@ class Problem:
             "DV": self.v.shape[-1],
             "BLOCK_D": padded(self.q.shape[-1]),
             "BLOCK_V": padded(self.v.shape[-1]),
-            "PRECISE": self.precise,
+            "PRECISION": self.precision,
             "SAFE": False,
         }
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import add, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -38,28 +38,33 @@ def sweep(
     g, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISE: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
+    TILE: tl.constexpr, PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
     SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     for step in range(begin, end - gap, TILE):
-        key = step + tl.where(step >= skip, gap, 0) + tl.arange(0, TILE)
+        first = step + tl.where(step >= skip, gap, 0)
+        key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        s, seen, damp = final(dot(q, tl.trans(k_tile), PRECISE), row, j, terms, EDGE)
-        dp = dot(dout, tl.trans(v_tile), PRECISE)
+        s, seen, damp = final(dot(q, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
+        dp = dot(dout, tl.trans(v_tile), PRECISION)
         if drop is not None:
-            dp *= gains(drop, row[0], row[1], row[2], j)
+            dp *= gains(drop, row[0], row[1], row[2], first, TILE)
         _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
         if dbias is not None:
             add_bias(dbias, ds, seen, row, j, SPREAD_I, SPREAD_J)
         if drelative is not None:
             d = j - (row[2] + terms.keys - terms.queries)
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
-        g = add(g, narrow(ds * damp, k_tile.dtype), k_tile, seen, PRECISE, SAFE)
+        dx = narrow(ds * damp, k_tile.dtype)
+        if SAFE:
+            g = add_seen(g, dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D)
+        else:
+            g += dot(dx, k_tile, PRECISION)
     return g
 
 
@@ -67,7 +72,7 @@ def sweep(
 def queries_backward(
     q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PRECISE: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
+    PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
     SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK queries of one head. `dq` and `dscale` are contiguous.
@@ -94,15 +99,16 @@ def queries_backward(
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     if SAFE:
         rest = whole
-    g = sweep(
-        g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        whole, rest, end, 0,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, False,
-    )  # fmt: skip
+    else:
+        g = sweep(
+            g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
+            whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
+        )  # fmt: skip
     g = sweep(
         g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
         begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISE, SPREAD_I, SPREAD_J, SAFE, True,
+        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, True,
     )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)

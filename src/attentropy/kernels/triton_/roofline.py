@@ -1,17 +1,39 @@
-"""What the hardware would allow at best: arithmetic, not a measurement.
+"""What the hardware would allow at best, per configuration: arithmetic, not a measurement.
 
 python -m attentropy.kernels.triton_.roofline     # the table of docs/gpu.md
 """
 
 from dataclasses import dataclass
 
+from attentropy.kernels.triton_.configs import TABLE, Config
 from attentropy.kernels.triton_.occupancy import PROCESSORS
 
-# per pair of query and key: scale, max, subtract, exponential, sum, convert
-SOFTMAX = 6
-# entropy: clamp and multiply-add; sum p^2: multiply-add; argmax: compare, select, minimum
-STATISTICS = 8
-ROW_STATISTICS_BYTES = 4 * 4 + 8
+ROW_STATISTICS_BYTES = 5 * 4 + 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a kernel does: products of n^2 D, [n, D] tensors moved, operations of a pair.
+
+    `softmax` counts what plain flash attention does beside the products, `statistics` what the
+    statistics add; a multiply-add counts twice.
+    """
+
+    products: int
+    tensors: int
+    softmax: int
+    statistics: int
+
+
+PASSES = {
+    # scale, max, subtract, times log2(e), exponential, sum, convert; statistics: clamp and
+    # multiply-add for entropy, multiply-add for sum p^2, compare, select and minimum for argmax
+    "forward": Pass(products=2, tensors=4, softmax=7, statistics=8),
+    # scale, subtract twice, times log2(e), exponential, minus shift, times p, convert;
+    # statistics: clamp and multiply-add for entropy, multiply-add for sum p^2
+    "queries": Pass(products=3, tensors=5, softmax=8, statistics=5),
+    "keys": Pass(products=4, tensors=6, softmax=10, statistics=5),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +46,7 @@ class Shape:
 
 
 def flops(shape: Shape, products: int) -> float:
-    """2 n^2 D per product, of which the forward pass has 2, `queries` 3 and `keys` 4."""
+    """2 n^2 D per product."""
     return 2.0 * products * shape.heads * shape.length**2 * shape.width
 
 
@@ -34,13 +56,20 @@ def traffic(shape: Shape, tensors: int) -> float:
     return rows * (2.0 * tensors * shape.width + ROW_STATISTICS_BYTES)
 
 
-def statistics_share(width: int) -> float:
-    """Share of the statistics in the arithmetic of the forward pass, D = Dv.
+def passed_by(shape: Shape, block: int) -> float:
+    """Bytes that pass by the blocks, from the cache at best: two [n, D] tensors for each block."""
+    blocks = shape.heads * -(-shape.length // block)
+    return 2.0 * 2 * blocks * shape.length * shape.width
+
+
+def statistics_share(width: int, kernel: str = "forward") -> float:
+    """Share of the statistics in the arithmetic of a pass, D = Dv.
 
     >>> round(statistics_share(64), 3)
     0.03
     """
-    return STATISTICS / (4 * width + SOFTMAX + STATISTICS)
+    do = PASSES[kernel]
+    return do.statistics / (2 * do.products * width + do.softmax + do.statistics)
 
 
 def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:
@@ -49,25 +78,29 @@ def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:
     return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
 
 
-PASSES = {"forward": (2, 4), "queries": (3, 5), "keys": (4, 6)}
-
-
 def markdown() -> str:
-    """Per pass and width: flop, bytes, their ratio, and the bound on each card."""
+    """Per configuration of 2-byte inputs: flop, bytes, the statistics, the bound on each card."""
     names = [card.name for card in PROCESSORS.values()]
-    lines = ["| pass | width | Tflop | GB | flop/byte | " + " | ".join(names) + " |"]
-    lines.append("|---" * (5 + len(names)) + "|")
-    for name, (products, tensors) in PASSES.items():
-        for width in (64, 128):
-            shape = Shape(width=width)
-            work, moved = flops(shape, products), traffic(shape, tensors)
-            bounds = (
-                f"{1e3 * best_time(shape, arch=a, products=products, tensors=tensors):.2f} ms"
-                for a in PROCESSORS
-            )
-            numbers = f"{work / 1e12:.2f} | {moved / 1e9:.2f} | {work / moved:.0f}"
-            lines.append(f"| {name} | {width} | {numbers} | {' | '.join(bounds)} |")
+    first = "| kernel | width | block x tile | Tflop | GB | flop/byte | GB by blocks | statistics"
+    lines = [f"{first} | {' | '.join(names)} |", "|---" * (8 + len(names)) + "|"]
+    for kernel in PASSES:
+        for width, choices in TABLE[kernel][False].items():
+            lines += [_row(kernel, Shape(width=width), config) for config in choices]
     return "\n".join(lines)
+
+
+def _row(kernel: str, shape: Shape, config: Config) -> str:
+    do = PASSES[kernel]
+    work, moved = flops(shape, do.products), traffic(shape, do.tensors)
+    cells = [
+        kernel, str(shape.width), f"{config.block} x {config.tile}", f"{work / 1e12:.2f}",
+        f"{moved / 1e9:.2f}", f"{work / moved:.0f}", f"{passed_by(shape, config.block) / 1e9:.1f}",
+        f"{statistics_share(shape.width, kernel):.1%}",
+    ]  # fmt: skip
+    for arch in PROCESSORS:
+        seconds = best_time(shape, arch=arch, products=do.products, tensors=do.tensors)
+        cells.append(f"{1e3 * seconds:.2f} ms")
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -28,13 +28,13 @@ def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.
 
 
 @triton.jit
-def dot(a, b, PRECISE: tl.constexpr):
-    """A product in float32: of float32 tiles by three tf32 products, which keeps their digits."""
+def dot(a, b, PRECISION: tl.constexpr):
+    """A product in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
     if INTERPRETED:
         return tl.dot(a.to(tl.float32), b.to(tl.float32))
-    if PRECISE:
-        return tl.dot(a, b, input_precision="tf32x3")
-    return tl.dot(a, b)
+    if PRECISION is None:
+        return tl.dot(a, b)
+    return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
@@ -48,24 +48,24 @@ def narrow(x, dtype: tl.constexpr):
 
 
 @triton.jit
-def add(acc, a, b, seen, PRECISE: tl.constexpr, SAFE: tl.constexpr):
-    """acc + a @ b; if SAFE, hidden entries of a meet nothing, not even NaN or inf in b.
+def add_seen(
+    acc, a, seen, at, b, h, first, total, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """acc + a @ (the rows from `first` of head h), where hidden entries of a meet nothing.
 
-    a is zero where a key is hidden, but 0 * NaN is NaN. The plain product then spoils rows that
-    did not see the NaN; they show by not being finite, and are done again with SAFE: without the
-    wild entries of b, which are then handed, with their sign, to the rows that see them.
+    a is zero where a key is hidden, but 0 * NaN is NaN: the plain product spoils rows that did not
+    see the NaN. They show by not being finite, and are done again with this, which takes one row
+    after the other and adds it to those that see it.
     """
-    if not SAFE:
-        acc += dot(a, b, PRECISE)
-    else:
-        wide = b.to(tl.float32)
-        finite = tl.abs(wide) < float("inf")
-        acc += dot(a, tl.where(finite, b, tl.zeros_like(b)), PRECISE)
-        who = seen.to(tl.float16)
-        up = (~(wide < float("inf"))).to(tl.float16)
-        down = (~(wide > float("-inf"))).to(tl.float16)
-        acc += tl.where(tl.dot(who, up) > 0, float("inf"), 0.0)
-        acc -= tl.where(tl.dot(who, down) > 0, float("inf"), 0.0)
+    n = tl.arange(0, a.shape[1])[None, :]
+    d = tl.arange(0, BLOCK)
+    for one in range(0, a.shape[1]):
+        place = first + one
+        ptr = at.ptr + b * at.b + h * at.h + place.to(tl.int64) * at.i + d * at.j
+        entry = tl.load(ptr, mask=d < tl.where(place < total, WIDTH, 0), other=0.0).to(tl.float32)
+        weight = tl.sum(tl.where(n == one, a.to(tl.float32), 0.0), 1)
+        sees = tl.max(tl.where((n == one) & seen, 1, 0), 1) > 0
+        acc += tl.where(sees[:, None], weight[:, None] * entry[None, :], 0.0)
     return acc
 
 

@@ -72,6 +72,7 @@ class Written(NamedTuple):
     max_logit: Tensor
     argmax: Tensor
     collision: Tensor
+    log_l: Tensor
 
 
 class Partial(NamedTuple):
@@ -88,10 +89,12 @@ class Partial(NamedTuple):
 class Slopes(NamedTuple):
     """Per row of [B,H,Q], contiguous, what the gradient of its logits is made of.
 
+    log p = (s - m) - log_l, which keeps the digits that s - lse loses beside a large m, and
     ds = p * (dP - shift - entropy * log p + 2 * collision * p); None where a gradient is zero.
     """
 
-    lse: Tensor
+    m: Tensor
+    log_l: Tensor
     shift: Tensor
     entropy: Tensor | None
     collision: Tensor | None

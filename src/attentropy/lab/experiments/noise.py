@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
-import torch
 
 from attentropy.lab import populations
 from attentropy.lab.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.real import EMBEDDED, Given, Head, embedded, real_heads
 from attentropy.lab.rows import Results
 from attentropy.theory import entropy, noise
 from attentropy.theory._arrays import Array
@@ -26,13 +27,17 @@ REAL = "real heads"
 
 @dataclass(frozen=True)
 class Config:
-    """Rows whose scores have spread 0 (flat) and `peak` (peaked), with values N(0, 1)."""
+    """Rows whose scores have spread 0 (flat) and `peak` (peaked), with values N(0, 1).
+
+    Real rows are those of the heads of `model`, with its own values, centred and of variance 1.
+    """
 
     lengths: tuple[int, ...] = (16, 64, 256, 1024, 4096)
     trials: int = 400
     rows: int = 6
     peak: float = 2.5
     laws: tuple[str, ...] = (*LAWS, CORRELATED, SHARED, BY_INDEX)
+    model: str = EMBEDDED
     real_lengths: tuple[int, ...] = (64, 128, 256, 512)
 
 
@@ -54,14 +59,15 @@ def _noise(law: str, trials: int, n: int, rng: np.random.Generator) -> tuple[Arr
     return rng.normal(0, 1, (trials, n)) * scales, np.expm1(scales**2)
 
 
-def _one(p: Array, law: str, trials: int, rng: np.random.Generator) -> Row:
+def _one(
+    p: Array, law: str, trials: int, rng: np.random.Generator, values: Array | None = None
+) -> Row:
     """Error of the output of one row: measured, predicted, and the effective number of keys."""
-    values = rng.normal(0, 1, len(p))
+    values = rng.normal(0, 1, len(p)) if values is None else values
     if law == BY_INDEX:  # values that follow the index as well, so that a bias shows
         values += np.arange(len(p)) / len(p)
     eps, rho = _noise(law, trials, len(p), rng)
-    clean = float(p @ values)
-    error = noise.simulate(p, values, eps) - clean
+    error = noise.simulate(p, values, eps) - p @ values
     return {
         "error": float(np.sqrt(np.mean(error**2))),
         "theory": _predicted(p, values, law, rho),
@@ -79,14 +85,14 @@ def _predicted(p: Array, values: Array, law: str, rho: float | Array) -> float:
         centred = values - tilted @ values
         return math.hypot(drift, float(np.sqrt(np.sum(rho * (tilted * centred) ** 2))))
     bias, std = noise.predict(p, values, float(rho))
-    return math.hypot(float(bias), float(std))
+    return float(np.sqrt(np.mean(np.square(bias) + np.square(std))))
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Root mean square error at every length, for flat and peaked rows."""
+def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
+    """Root mean square error at every length, for flat and peaked rows, or those of a model."""
     rng = np.random.default_rng([seed, *condition.encode()])
     if condition == REAL:
-        return _real(config, seed, rng)
+        return _real(config, seed, rng, embedded() if given is None else given)
     rows: list[Row] = []
     for shape, spread in (("flat", 0.0), ("peaked", config.peak)):
         for n in config.lengths:
@@ -116,19 +122,27 @@ def _slope(rows: list[Row], shape: str) -> Row:
     }
 
 
-def _real(config: Config, seed: int, rng: np.random.Generator) -> list[Row]:
-    """Rows of the embedded model's heads under Gaussian noise; values are N(0, 1)."""
+def _real(config: Config, seed: int, rng: np.random.Generator, given: Given) -> list[Row]:
+    """The last row of every head of a model under Gaussian noise."""
     rows: list[Row] = []
     for n in config.real_lengths:
-        q, k = populations.real_rows(n, texts=1, seed=seed)
-        scores = (q[0, :, -1:] @ k[0].mT)[:, 0].double() * q.shape[-1] ** -0.5
-        each = [
-            _one(entropy.softmax(s.numpy()), "gaussian 0.5", config.trials, rng)
-            for s in torch.unbind(scores)
-        ]
+        heads = real_heads(given, n, texts=1, seed=seed, rows=1)
+        each = [_one(p, "gaussian 0.5", config.trials, rng, v) for p, v in map(_visible, heads)]
         rows.append({"row": "real", "n": n, **_quadratic_mean(each)})
     rows.append({"row": "real", "kind": "slope", **_slope(rows, "real")})
     return rows
+
+
+def _visible(head: Head) -> tuple[Array, Array | None]:
+    """Weights of the last row over the keys that it sees, and their values of variance 1."""
+    s = head.logits[0, -1].double()
+    seen = ~s.isneginf()
+    p = entropy.softmax(s[seen].cpu().numpy())
+    if head.values is None:
+        return p, None
+    v = head.values[0][seen].double()
+    v = v - v.mean(0)
+    return p, (v / v.square().mean().sqrt().clamp(min=1e-12)).cpu().numpy()
 
 
 def conclude(results: Results) -> list[str]:
@@ -157,6 +171,8 @@ def conclude(results: Results) -> list[str]:
         f"{against:.2f} and not -0.50 (gaussian 0.5), because the output is near the value of the "
         "heaviest key, whose own noise then hardly acts; the factor (v - o)^2 has that in it."
     )
+    if len(results.where(condition=REAL, row="real")):
+        lines.append(_said_of_real(results.where(condition=REAL)))
     lines.append(
         "Laplace noise above 1/2 (no variance of e^eps) falls slower than 1/sqrt n, above 1 (no "
         "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with "
@@ -165,9 +181,38 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
+def _said_of_real(real: Results) -> str:
+    """How the heads of a model compare with the law."""
+    ratios = [r["error"] / r["theory"] for r in real if r.get("theory")]
+    slope = real.over("slope", kind="slope")
+    lengths, n_eff = real.curve("n", "n_eff")
+    return (
+        f"Real heads, with their own values: exponent {slope.text(2)} against n, since n_eff is "
+        f"{n_eff[0].mean:.1f} at {lengths[0]} keys and {n_eff[-1].mean:.1f} at {lengths[-1]} "
+        f"(harmonic mean over heads); measured over predicted error {min(ratios):.2f} to "
+        f"{max(ratios):.2f}."
+    )
+
+
 def conditions(config: Config) -> Sequence[str]:
     """Laws of noise, and real heads where the embedded model is installed."""
     return [*config.laws, REAL] if populations.has_embedded() else config.laws
+
+
+def on(given: Given) -> Experiment:
+    """This experiment with the real heads of a given model."""
+
+    def fitted(config: Config) -> Config:
+        lengths = given.fitting(config.real_lengths)
+        return replace(config, model=given.name, real_lengths=lengths)
+
+    return replace(
+        EXPERIMENT,
+        full=fitted(EXPERIMENT.full),
+        quick=fitted(EXPERIMENT.quick),
+        conditions=lambda config: [*config.laws, REAL],
+        measure=partial(measure, given=given),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -201,4 +246,5 @@ EXPERIMENT = Experiment(
         ),
     ),
     conclude=conclude,
+    on=on,
 )  # fmt: skip

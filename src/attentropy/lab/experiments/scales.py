@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,8 +11,8 @@ from torch import Tensor
 from attentropy.attention import attend
 from attentropy.lab import populations
 from attentropy.lab.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.real import EMBEDDED, Given, embedded, real_heads
 from attentropy.lab.rows import Results
-from attentropy.masks import causal
 from attentropy.scales import (
     HoldEntropy,
     InverseSqrt,
@@ -29,9 +30,10 @@ REAL = "real heads"
 
 @dataclass(frozen=True)
 class Config:
-    """Every rule gives the spread `spread` at `reference` keys."""
+    """Every rule gives the spread `spread` at `reference` keys; real heads are those of `model`."""
 
     lengths: tuple[int, ...] = (64, 256, 1024, 4096, 16384)
+    model: str = EMBEDDED
     real_lengths: tuple[int, ...] = (64, 128, 256, 512, 1024)
     populations: tuple[str, ...] = ("gaussian", "planted", "bounded", REAL)
     reference: int = 64
@@ -55,10 +57,10 @@ def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
     }
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
+def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
     """Entropy at every length and under every rule."""
     if condition == REAL:
-        return _real(config, seed)
+        return _real(config, seed, embedded() if given is None else given)
     rng = torch.Generator().manual_seed(seed)
     draw: Callable[..., Tensor] = {
         "gaussian": populations.gaussian,
@@ -104,18 +106,35 @@ def _binary(p: float) -> float:
     return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)
 
 
-def _real(config: Config, seed: int) -> list[Row]:
-    """The heads of the embedded model, each held by its own spread at the reference length."""
-    q, k = populations.real_rows(config.reference, texts=config.texts, seed=seed)
-    spread = tuple(((q @ k.mT) * q.shape[-1] ** -0.5).std(-1).mean((0, 2)).tolist())
-    rows = []
+def _real(config: Config, seed: int, given: Given) -> list[Row]:
+    """The heads of a model, each held by its own spread at the reference length."""
+    known = real_heads(given, config.reference, texts=config.texts, seed=seed)
+    spreads = [_spread(head.logits) for head in known]
+    rows: list[Row] = []
     for n in config.real_lengths:
-        q, k = populations.real_rows(n, texts=config.texts, seed=seed)
-        for name, rule in rules(q.shape[-1], config.reference, 1.0).items():
-            scale = HoldEntropy(config.reference, spread) if name == "HoldEntropy" else rule
-            _, stats = attend(q, k, k[..., :1], mask=causal, scale=scale)
-            rows.append({"rule": name, "n": n, "entropy": _mean(stats.entropy)})
+        heads = real_heads(given, n, texts=config.texts, seed=seed)
+        entropies: dict[str, list[float]] = {}
+        for head, spread in zip(heads, spreads, strict=True):
+            width, visible = max(head.width, 1), (~head.logits.isneginf()).sum(-1)
+            for name, rule in rules(width, config.reference, spread).items():
+                gain = rule(width, visible)[..., None] * width**0.5
+                entropies.setdefault(name, []).append(_entropy(head.logits * gain))
+        rows += [{"rule": r, "n": n, "entropy": sum(h) / len(h)} for r, h in entropies.items()]
     return rows
+
+
+def _spread(s: Tensor) -> float:
+    """Standard deviation of the visible logits of a row, averaged over rows."""
+    seen = ~s.isneginf()
+    mean = s.masked_fill(~seen, 0.0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    square = (s - mean).masked_fill(~seen, 0.0).square().sum(-1) / seen.sum(-1)
+    return max(square.sqrt().mean().item(), 1e-6)
+
+
+def _entropy(s: Tensor) -> float:
+    """Mean entropy of rows of logits; a rule that is 0 leaves hidden keys hidden."""
+    p = s.nan_to_num(nan=-torch.inf).double().softmax(-1)
+    return torch.special.entr(p).sum(-1).mean().item()
 
 
 def conclude(results: Results) -> list[str]:
@@ -147,6 +166,22 @@ def conditions(config: Config) -> Sequence[str]:
     return [p for p in config.populations if p != REAL or populations.has_embedded()]
 
 
+def on(given: Given) -> Experiment:
+    """This experiment with the real heads of a given model."""
+
+    def fitted(config: Config) -> Config:
+        lengths = given.fitting(config.real_lengths)
+        return replace(config, model=given.name, real_lengths=lengths)
+
+    return replace(
+        EXPERIMENT,
+        full=fitted(EXPERIMENT.full),
+        quick=fitted(EXPERIMENT.quick),
+        conditions=lambda config: config.populations,
+        measure=partial(measure, given=given),
+    )
+
+
 EXPERIMENT = Experiment(
     name="scales",
     question="Which scale keeps the entropy of a row as keys are added, and for which scores?",
@@ -174,4 +209,5 @@ EXPERIMENT = Experiment(
         ),
     ),
     conclude=conclude,
+    on=on,
 )  # fmt: skip

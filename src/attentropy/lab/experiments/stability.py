@@ -1,8 +1,15 @@
-"""stability: a learning-rate sweep; do logits and entropy warn before the loss, and what helps?"""
+"""stability: a learning-rate sweep; do logits and entropy warn before the loss, and what helps?
+
+Models are trained under the library's Monitor. Losses, heads and alarms are read off its run store
+afterwards; the experiment measures nothing by itself.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,9 +27,13 @@ from attentropy.nn.losses import EntropyLoss
 from attentropy.nn.multihead import MultiheadAttention
 from attentropy.nn.positions import ALiBi
 from attentropy.nn.variants import AdditiveAttention, CosineAttention
-from attentropy.types import Attended, Stats
+from attentropy.observe.alarms import EntropyCollapse, LogitGrowth, NearUniform, NotFinite, Ring
+from attentropy.observe.monitor import Monitor
+from attentropy.observe.record import RunStore, StoredRun, read
+from attentropy.types import Attended
 
-NONE = "none"
+NONE, COLLAPSE, GROWTH = "none", "entropy collapse", "logit growth"
+LEADS = {COLLAPSE: "lead_collapse", GROWTH: "lead_growth"}
 CURES = (
     NONE,
     "QK-norm",
@@ -37,19 +48,22 @@ CURES = (
 
 @dataclass(frozen=True)
 class Config:
-    """Adam without warm-up or clipping; an alarm rings at `alarm_logit` or `alarm_entropy`."""
+    """Adam without clipping, its rate rising to `rates` over `warmup` steps.
 
-    rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
+    The monitor samples one step in `every`. A loss has diverged `rise` nats above its least so far.
+    """
+
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     cures: tuple[str, ...] = CURES
-    steps: int = 120
+    steps: int = 200
     length: int = 48
     batch: int = 8
     width: int = 32
     heads: int = 2
     layers: int = 2
-    alarm_logit: float = 50.0  # largest logit of any head
-    alarm_entropy: float = 0.1  # smallest mean entropy of a head, in units of log n
-    rise: float = 0.5  # nats above the least loss so far: the loss has diverged
+    warmup: int = 100
+    every: int = 2
+    rise: float = 0.25
 
 
 class Softcapped(nn.Module):
@@ -90,64 +104,88 @@ def _model(config: Config, cure: str) -> ByteModel:
     return ByteModel(config.width, config.layers, layer)
 
 
-@dataclass
-class Watched:
-    """What a run has shown so far, and when."""
-
-    config: Config
-    least: float = math.inf
-    smooth: float = math.nan
-    alarm: float = math.nan
-    diverged: float = math.nan
-    top: float = 0.0
-    low: float = 1.0
-
-    def step(self, at: int, loss: float, stats: list[Stats]) -> None:
-        """Take one step's loss and statistics in."""
-        heads = [one.per_head() for one in stats]
-        top = max(float(h.max_logit.detach().max()) for h in heads)  # type: ignore[union-attr]
-        low = min(float(h.normalized_entropy.detach().min()) for h in heads)  # type: ignore[union-attr]
-        self.top, self.low = max(self.top, top), min(self.low, low)
-        ringing = not (top < self.config.alarm_logit and low > self.config.alarm_entropy)
-        if ringing and math.isnan(self.alarm):
-            self.alarm = at
-        old = loss if math.isnan(self.smooth) else self.smooth
-        self.smooth = 0.8 * old + 0.2 * loss
-        self.least = min(self.least, self.smooth)
-        if not self.smooth < self.least + self.config.rise and math.isnan(self.diverged):
-            self.diverged = at
+def _silent(ring: Ring, monitor: Any) -> None:
+    """Alarms are read off the run store afterwards."""
 
 
-def _run(config: Config, cure: str, rate: float, seed: int) -> Row:
+ALARMS = (
+    EntropyCollapse(action=_silent),
+    LogitGrowth(action=_silent),
+    NotFinite(action=_silent),
+    NearUniform(action=_silent),
+)  # the monitor's own, as it has them by default
+
+
+def _train(config: Config, cure: str, rate: float, seed: int, path: Path) -> None:
+    """Train under a monitor, which writes losses, heads and rings into the run store `path`."""
     rng = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     text, model = sample(), _model(config, cure)
     optimiser = torch.optim.Adam(model.parameters(), rate)
     extra: Callable[..., Tensor] | None = EntropyLoss(0.1) if cure == "entropy loss" else None
-    seen = Watched(config)
-    for step in range(config.steps):
-        loss, stats = next_byte_loss(model, windows(text, config.length + 1, config.batch, rng))
-        if not math.isfinite(loss.item()):
-            seen.diverged = step if math.isnan(seen.diverged) else seen.diverged
-            break
-        seen.step(step, loss.item(), stats)
-        whole = loss if extra is None else loss + extra(stats)
-        optimiser.zero_grad()
-        whole.backward()
-        optimiser.step()
-        if cure == "qk_clip":
-            for layer, one in zip(model.stack.attentions, stats, strict=True):
-                qk_clip_(layer, one, 30.0)
+    with Monitor(model, every=config.every, sinks=[RunStore(path)], alarms=ALARMS) as monitor:
+        for step in range(config.steps):
+            for group in optimiser.param_groups:
+                group["lr"] = rate * min(1.0, (step + 1) / config.warmup)
+            loss, stats = next_byte_loss(model, windows(text, config.length + 1, config.batch, rng))
+            optimiser.zero_grad()
+            (loss if extra is None else loss + extra(stats)).backward()
+            optimiser.step()
+            if cure == "qk_clip":
+                for layer, one in zip(model.stack.attentions, stats, strict=True):
+                    qk_clip_(layer, one, 30.0)
+            monitor.step(loss)
+            if not math.isfinite(loss.item()):
+                break
+
+
+def diverged(losses: Sequence[tuple[int, float]], rise: float) -> tuple[float, float]:
+    """The step at which the smoothed loss stands `rise` above its least so far; and its last."""
+    least = smooth = first = math.nan
+    for step, loss in losses:
+        if not math.isfinite(loss):
+            return (step if math.isnan(first) else first), math.nan
+        smooth = loss if math.isnan(smooth) else 0.8 * smooth + 0.2 * loss
+        least = smooth if math.isnan(least) else min(least, smooth)
+        if smooth > least + rise and math.isnan(first):
+            first = step
+    return first, smooth
+
+
+def read_off(run: StoredRun, config: Config, rate: float) -> Row:
+    """What the run store says: did it diverge, when did which alarm ring, how far did heads go."""
+    when, loss = diverged(run.losses, config.rise)
+    rang = {
+        name: min((ring.step for ring in run.alarms if ring.name == name), default=math.nan)
+        for name in (COLLAPSE, GROWTH)
+    }
+    alarm = min((step for step in rang.values() if not math.isnan(step)), default=math.nan)
     return {
         "rate": rate,
-        "loss": seen.smooth,
-        "diverged": float(not math.isnan(seen.diverged)),
-        "alarmed": float(not math.isnan(seen.alarm)),
-        "step_diverged": seen.diverged,
-        "lead": seen.diverged - seen.alarm,
-        "max_logit": seen.top,
-        "least_entropy": seen.low,
+        "loss": loss,
+        "diverged": float(not math.isnan(when)),
+        "alarmed": float(not math.isnan(alarm)),
+        "step_diverged": when,
+        "step_alarm": alarm,
+        "lead": when - alarm,
+        "lead_collapse": when - rang[COLLAPSE],
+        "lead_growth": when - rang[GROWTH],
+        "max_logit": max(_numbers(run, "max_logit"), default=math.nan),
+        "least_entropy": min(_numbers(run, "normalized_entropy"), default=math.nan),
     }
+
+
+def _numbers(run: StoredRun, name: str) -> Iterator[float]:
+    """A statistic of all heads and samples, where it is a number."""
+    samples = run.metrics[name]
+    return (x for layers in samples for heads in layers for x in heads if math.isfinite(x))
+
+
+def _run(config: Config, cure: str, rate: float, seed: int) -> Row:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        _train(config, cure, rate, seed, path)
+        return read_off(read(path), config, rate)
 
 
 def measure(config: Config, condition: str, seed: int) -> list[Row]:
@@ -156,37 +194,63 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 
 def conclude(results: Results) -> list[str]:
-    """Does an alarm come first, and which cure trains at which rate."""
-    lines = []
-    runs = list(results.where(condition=NONE))
-    both = [r for r in runs if r["diverged"] and r["alarmed"]]
-    early = [r for r in both if r["lead"] > 0]
-    late = sum(1 for r in runs if r["diverged"] and not r["alarmed"])
-    false = sum(1 for r in runs if r["alarmed"] and not r["diverged"])
-    if any(r["diverged"] for r in runs):
-        mean = sum(r["lead"] for r in both) / len(both) if both else math.nan
-        lines.append(
-            f"Without a cure {len(both) + late} of {len(runs)} runs diverge; in {len(early)} the "
-            f"alarm rings first (mean lead {mean:.0f} steps), in {late} it never rings; it rings "
-            f"in {false} runs that do not diverge."
-        )
-    else:
-        lines.append(
-            f"Without a cure none of {len(runs)} runs diverges; the alarm rings in {false} of them."
-        )
-    for rate in results.values("rate"):
-        level = {
-            c: results.mean("loss", condition=c, rate=rate) for c in results.values("condition")
-        }
-        kept = {c: x for c, x in level.items() if math.isfinite(x)}
-        best = min(kept, key=lambda c: kept[c])
-        top = {c: results.mean("max_logit", condition=c, rate=rate) for c in kept}
-        lines.append(
-            f"Rate {rate:g}: best is {best} ({kept[best]:.2f} nats; none "
-            f"{level.get(NONE, math.nan):.2f}); largest logit without a cure "
-            f"{top.get(NONE, math.nan):.0f}, with {best} {top[best]:.0f}."
-        )
+    """Does an alarm come first, which alarm, and which cure trains at which rate."""
+    lines = [_leads(list(results.where(condition=NONE)), "Without a cure")]
+    cured = [row for row in results if row["condition"] != NONE]
+    if cured:
+        lines.append(_leads(cured, "With one"))
+    lines += [_at_rate(results.where(rate=rate), rate) for rate in results.values("rate")]
+    lines.append(_held(results))
     return lines
+
+
+def _at_rate(rows: Results, rate: float) -> str:
+    """The best cure at a rate, by the loss at the end."""
+    if all(row["diverged"] for row in rows):
+        return f"Rate {rate:g}: every run diverges."
+    level = {c: rows.mean("loss", condition=c) for c in rows.values("condition")}
+    kept = {c: x for c, x in level.items() if math.isfinite(x)}
+    best = min(kept, key=lambda c: kept[c])
+    top = {c: rows.mean("max_logit", condition=c) for c in kept}
+    return (
+        f"Rate {rate:g}: best is {best} ({kept[best]:.2f} nats; none "
+        f"{level.get(NONE, math.nan):.2f}); largest logit without a cure "
+        f"{top.get(NONE, math.nan):.0f}, with {best} {top[best]:.0f}."
+    )
+
+
+def _leads(runs: list[Row], said: str) -> str:
+    """How many runs diverge, and by how many steps the alarms of the monitor come before."""
+    lost = [r for r in runs if r["diverged"]]
+    leads = sorted(r["lead"] for r in lost if r["alarmed"])
+    false = sum(1 for r in runs if r["alarmed"] and not r["diverged"])
+    quiet = len(runs) - len(lost)
+    if not lost:
+        return f"{said} none of {len(runs)} runs diverges; an alarm rings in {false} of them."
+    text = (
+        f"{said} {len(lost)} of {len(runs)} runs diverge; in {sum(x > 0 for x in leads)} of them "
+        f"an alarm of the monitor rings before, in {len(lost) - len(leads)} none rings"
+    )
+    if leads:
+        text += f"; lead {leads[0]:.0f} to {leads[-1]:.0f} steps, median {median(leads):.0f}"
+        each = {name: _known(lost, key) for name, key in LEADS.items()}
+        firsts = [f"{name} {median(x):.0f}" for name, x in each.items() if x]
+        text += f" (median by alarm: {', '.join(firsts)})"
+    return f"{text}. An alarm also rings in {false} of the {quiet} runs that do not diverge."
+
+
+def _known(runs: list[Row], key: str) -> list[float]:
+    return [r[key] for r in runs if r[key] is not None and math.isfinite(r[key])]
+
+
+def _held(results: Results) -> str:
+    """The largest rate at which no seed of a cure diverges."""
+    held = {}
+    for cure in results.values("condition"):
+        rows = results.where(condition=cure)
+        safe = [r for r in rows.values("rate") if not rows.mean("diverged", rate=r)]
+        held[cure] = f"{cure} {max(safe):g}" if safe else f"{cure} none"
+    return f"Largest rate at which no seed diverges: {', '.join(held.values())}."
 
 
 def conditions(config: Config) -> Sequence[str]:
@@ -198,19 +262,26 @@ EXPERIMENT = Experiment(
     name="stability",
     question="Do growing logits and falling entropy announce divergence, and which cure holds?",
     full=Config(),
-    quick=Config(rates=(0.01, 0.1), steps=30, cures=(NONE, "QK-norm", "softcap")),
+    quick=Config(rates=(0.01, 0.3), steps=60, warmup=40, cures=(NONE, "QK-norm", "softcap")),
     conditions=conditions,
     measure=measure,
     tables=(
         Table("Loss at the end, nats", "loss", ("condition",), "rate"),
         Table("Share of runs that diverge", "diverged", ("condition",), "rate"),
-        Table("Lead of the alarm, steps", "lead", ("condition",), "rate", digits=0),
+        Table("Lead of the first alarm over the divergence, steps", "lead", ("condition",), "rate",
+              digits=0),
+        Table("Lead of the alarm of logit growth, steps", "lead_growth", ("condition",), "rate",
+              digits=0),
+        Table("Lead of the alarm of entropy collapse, steps", "lead_collapse", ("condition",),
+              "rate", digits=0),
+        Table("Share of runs in which an alarm rings", "alarmed", ("condition",), "rate"),
         Table("Largest logit", "max_logit", ("condition",), "rate", digits=1),
         Table("Least entropy of a head / log n", "least_entropy", ("condition",), "rate"),
     ),
     figures=(
-        Figure("loss", "Loss after training at a learning rate", "rate", "loss", "condition",
-               labels=("learning rate", "nats per byte"), log="x"),
+        Figure("loss", "Loss after training at a learning rate (1 apart)", "rate", "loss",
+               "condition", labels=("learning rate", "nats per byte"), log="x",
+               where={"rate": (0.01, 0.03, 0.1, 0.3)}),
         Figure("logits", "Largest logit in training", "rate", "max_logit", "condition",
                labels=("learning rate", "largest logit"), log="xy"),
     ),

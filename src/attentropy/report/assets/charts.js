@@ -142,7 +142,9 @@ const legend = (names) => ({
   textStyle: { color: theme().soft, fontSize: 12 }, inactiveColor: theme().line,
 });
 
-// How many lines the legend takes in so many pixels, so that the plot leaves room for it.
+// The pixels below a plot of this width: labels and name of the axis, and the lines of the legend.
+const belowPlot = (option, width) => 43 + 28 * legendLines(option, width);
+
 function legendLines(option, width) {
   let [lines, used] = [1, 0];
   for (const { name } of option.legend?.data ?? []) {

@@ -9,7 +9,7 @@ function methodsPage(state) {
   fact("Parameters", whole(scan.model.parameters));
   fact("Trained length", scan.model.trained_length && whole(scan.model.trained_length));
   fact("Longest input", scan.model.maximum_length && whole(scan.model.maximum_length));
-  fact("Precision", `${scan.model.dtype} on ${scan.model.device}, ${scan.facts.threads} threads`);
+  fact("Precision", `${scan.model.dtype} on ${scan.model.device}, ${scan.facts.threads} ${scan.facts.threads === 1 ? "thread" : "threads"}`);
   fact("Note", scan.model.note);
   fact("Text", `${scan.input.description}: ${whole(scan.input.tokens)} tokens (${scan.input.tokenizer})`);
   fact("Files", scan.input.files.join(", "));

@@ -74,7 +74,7 @@ function plot(build, height = 290) {
   const node = el("div");
   const option = (width) => {
     const built = build();
-    return { grid: { left: 44, right: 18, top: 26, bottom: 52 + 19 * legendLines(built, width) }, ...built };
+    return { grid: { left: 44, right: 18, top: 26, bottom: belowPlot(built, width) }, ...built };
   };
   mount(node, option, { height });
   return node;

@@ -143,7 +143,7 @@ function runCharts(state) {
     const node = el("div");
     redraws.push(mount(node, (width) => {
       const option = build();
-      return { grid: { left: 52, right: 20, top: 26, bottom: 52 + 19 * legendLines(option, width) }, ...option };
+      return { grid: { left: 52, right: 20, top: 26, bottom: belowPlot(option, width) }, ...option };
     }, { height: 270 }).redraw);
     return chartCard(title, text, node);
   };

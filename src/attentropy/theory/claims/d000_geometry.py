@@ -19,6 +19,7 @@ from attentropy.theory.claims.tools import (
     gap,
     generator,
     jacobian,
+    normals,
 )
 from attentropy.theory.entropy import (
     deficit,
@@ -144,7 +145,7 @@ def _sensitivity(s: np.ndarray, v: np.ndarray) -> np.ndarray:
     "second-order error; a global bound is diam(V) tanh(range/4)",
 )
 def _() -> Result:
-    s, v = generator(8).normal(size=9), generator(9).normal(size=(9, 3))
+    s, v = normals(8, 9, (9, 3))
     eps = generator(10).normal(size=9)
 
     def error(h: float) -> float:
@@ -163,7 +164,7 @@ def _() -> Result:
     "also p_i (1-p_i)(v_i - o without key i)",
 )
 def _() -> Result:
-    s, v = generator(11).normal(size=7), generator(12).normal(size=(7, 2))
+    s, v = normals(11, 7, (7, 2))
     exact = _sensitivity(s, v)
     p = softmax(s)
     without = np.stack([np.delete(p, i) @ np.delete(v, i, 0) / (1 - p[i]) for i in range(7)])
@@ -232,7 +233,7 @@ def _() -> Result:
 
 @claim("000-(63),(64)", "holds", "Attention with scores q.k/sqrt(d)", "definition")
 def _() -> Result:
-    q, k = generator(14).normal(size=(4, 16)), generator(15).normal(size=(9, 16))
+    q, k = normals(14, (4, 16), (9, 16))
     p = softmax(q @ k.T / 4)
     return holds_if(p.shape == (4, 9) and close(p.sum(-1), 1), rows=p.shape[0], keys=p.shape[1])
 

@@ -12,7 +12,7 @@ from attentropy.theory.claims.registry import (
     holds_if,
     refuted,
 )
-from attentropy.theory.claims.tools import close, deviation, gap, generator
+from attentropy.theory.claims.tools import close, deviation, gap, generator, normals, products
 from attentropy.theory.entropy import entropy, logsumexp, softmax
 
 N = 1024
@@ -28,7 +28,7 @@ def _tilted_mean(lam: float, s: np.ndarray) -> np.ndarray:
 
 @claim("001-B.1", "holds", "Proposed attention: softmax(kappa log n/d Q K^T) V", "definition")
 def _() -> Result:
-    q, k = generator(1).normal(size=(3, 16)), generator(2).normal(size=(50, 16))
+    q, k = normals(1, (3, 16), (50, 16))
     p = softmax(np.log(50) / 16 * q @ k.T)
     folded = softmax((np.log(50) / 16 * q) @ k.T)
     return holds_if(close(p.sum(-1), 1) and gap(p, folded) < 1e-14, gap=gap(p, folded))
@@ -317,8 +317,8 @@ def _() -> Result:
     rng = generator(7)
     spread = {}
     for d in (64, 1024):
-        s = rng.normal(size=(4000, d)) * rng.normal(size=(4000, d))
-        spread[d] = (np.log(N) / d * s.sum(-1)).std(), (np.log(N) / np.sqrt(d) * s.sum(-1)).std()
+        s = np.log(N) * products(rng, 4000, d)
+        spread[d] = (s / d).std(), (s / np.sqrt(d)).std()
     return refuted(
         abs(spread[1024][0] / spread[64][0] - 1) < 0.1,
         abs(spread[1024][1] / spread[64][1] - 1) < 0.1

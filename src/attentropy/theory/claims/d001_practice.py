@@ -13,7 +13,7 @@ from attentropy.theory.claims.registry import (
     holds_if,
     refuted,
 )
-from attentropy.theory.claims.tools import close, gap, generator
+from attentropy.theory.claims.tools import close, gap, generator, normals, products
 from attentropy.theory.entropy import entropy, scale_derivative, softmax
 
 
@@ -60,7 +60,7 @@ def _() -> Result:
 
 @claim("001-(46)", "holds", "Dynamic scale kappa log n/d", "per row it folds into q")
 def _() -> Result:
-    q, k = generator(2).normal(size=(6, 16)), generator(3).normal(size=(40, 16))
+    q, k = normals(2, (6, 16), (40, 16))
     lam = np.log(np.arange(2, 8))[:, None] / 16
     error = gap(softmax(lam * (q @ k.T)), softmax((lam * q) @ k.T))
     return holds_if(error < 1e-14, gap=error)
@@ -132,7 +132,7 @@ def _() -> Result:
 
 @claim("001-(52),(53)", "holds", "Cross-attention uses the number of keys n_k", "the code uses n_q")
 def _() -> Result:
-    q, k = generator(5).normal(size=(3, 8)), generator(6).normal(size=(50, 8))
+    q, k = normals(5, (3, 8), (50, 8))
     h = entropy(q @ k.T / 3)
     return holds_if(
         np.log(3) < h.max() <= np.log(50), largest=h.max(), log_nq=np.log(3), log_nk=np.log(50)
@@ -156,7 +156,7 @@ def _() -> Result:
     spread = {}
     for h in (1, 8):
         d = 512 // h
-        s = (rng.normal(size=(4000, d)) * rng.normal(size=(4000, d))).sum(-1)
+        s = products(rng, 4000, d)
         spread[h] = (np.log(256) * s / d).std()
     ratio = spread[8] / spread[1]
     return refuted(
@@ -175,7 +175,7 @@ def _() -> Result:
     "for one scalar; a scale per row must be folded into q",
 )
 def _() -> Result:
-    q, k = generator(8).normal(size=(5, 8)), generator(9).normal(size=(20, 8))
+    q, k = normals(8, (5, 8), (20, 8))
     rows = np.log(np.arange(2, 7))[:, None]
     folded = gap(softmax((rows * q) @ k.T), softmax(rows * (q @ k.T)))
     scalar = gap(softmax(rows.mean() * (q @ k.T)), softmax(rows * (q @ k.T)))
@@ -368,7 +368,7 @@ def _() -> Result:
     rng = generator(15)
     variance = {}
     for d in (16, 256):
-        s = (rng.normal(size=(20000, d)) * rng.normal(size=(20000, d))).sum(-1)
+        s = products(rng, 20000, d)
         variance[d] = (s / d).var(), (s / np.sqrt(d)).var()
     return refuted(
         abs(variance[256][0] / variance[16][0] - 1) < 0.2,

@@ -4,7 +4,15 @@ import numpy as np
 
 from attentropy.theory import init
 from attentropy.theory.claims.registry import Result, claim, conditional, holds_if, refuted
-from attentropy.theory.claims.tools import attend, close, derivative, gap, generator, jacobian
+from attentropy.theory.claims.tools import (
+    attend,
+    close,
+    derivative,
+    gap,
+    generator,
+    jacobian,
+    normals,
+)
 from attentropy.theory.entropy import softmax
 from attentropy.theory.init import attention_cost
 
@@ -31,7 +39,7 @@ def _() -> Result:
     "W_O and biases are parameters too",
 )
 def _() -> Result:
-    x, w = generator(2).normal(size=(5, 8)), generator(3).normal(size=(8, 4))
+    x, w = normals(2, (5, 8), (8, 4))
     return holds_if(gap((2 * x) @ w, 2 * (x @ w)) < 1e-12, rows=(x @ w).shape[0])
 
 
@@ -157,7 +165,7 @@ def _() -> Result:
 
 @claim("004-(5.1.7)", "holds", "The output is the mean of v_j under the weights", "definition")
 def _() -> Result:
-    s, v = generator(11).normal(size=5), generator(12).normal(size=5)
+    s, v = normals(11, 5, 5)
     draws = generator(13).choice(5, size=400000, p=softmax(s))
     return holds_if(
         abs(v[draws].mean() - attend(s, v)) < 0.01, sampled=v[draws].mean(), exact=attend(s, v)
@@ -288,7 +296,7 @@ def _() -> Result:
     "row vectors meet U first and V^T last; the order given is that of W x",
 )
 def _() -> Result:
-    w, x = generator(19).normal(size=(5, 5)), generator(20).normal(size=5)
+    w, x = normals(19, (5, 5), 5)
     u, s, vt = np.linalg.svd(w)
     claimed, right = ((x @ vt) * s) @ u, ((x @ u) * s) @ vt
     return refuted(

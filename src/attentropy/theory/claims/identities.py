@@ -5,7 +5,7 @@ from scipy.integrate import trapezoid
 
 from attentropy.theory import bounds
 from attentropy.theory.claims.registry import Result, claim, holds_if
-from attentropy.theory.claims.tools import derivative, gap, generator
+from attentropy.theory.claims.tools import derivative, gap, generator, normals
 from attentropy.theory.entropy import (
     deficit,
     entropy,
@@ -33,7 +33,7 @@ def _rows(n: int = 20, rows: int = 100, seed: int = 0) -> np.ndarray:
     "attention with V = K gives the entropy; it cancels when |LSE| is far above H",
 )
 def _() -> Result:
-    q, k = generator(1).normal(size=8), generator(2).normal(size=(30, 8))
+    q, k = normals(1, 8, (30, 8))
     s = 0.5 * k @ q
     value = logsumexp(s) - 0.5 * q @ (softmax(s) @ k)
     return holds_if(gap(value, entropy(s)) < 1e-12, gap=gap(value, entropy(s)))
@@ -96,7 +96,7 @@ def _() -> Result:
 
 @claim("ID-7", "holds", "dH/dq = -lam^2 Cov_p(k) q", "new")
 def _() -> Result:
-    q, k = generator(5).normal(size=6), generator(6).normal(size=(15, 6))
+    q, k = normals(5, 6, (15, 6))
     numeric = derivative(lambda x: entropy(0.7 * k @ x), q)
     return holds_if(
         gap(numeric, query_gradient(q, k, 0.7)) < 1e-8, gap=gap(numeric, query_gradient(q, k, 0.7))

@@ -1,6 +1,6 @@
 """Small numerical helpers that many measures share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,17 @@ from attentropy.theory.entropy import entropy, softmax
 def generator(seed: int = 0) -> np.random.Generator:
     """A fixed stream of random numbers."""
     return np.random.default_rng(seed)
+
+
+def normals(first: int, *sizes: int | tuple[int, ...]) -> Iterator[Array]:
+    """Standard normal arrays, each from a stream of its own: seeds `first`, `first` + 1, ..."""
+    return (generator(first + i).normal(size=size) for i, size in enumerate(sizes))
+
+
+def products(rng: np.random.Generator, rows: int, width: int) -> Array:
+    """Dot products of `rows` pairs of independent standard normal vectors."""
+    left, right = rng.normal(size=(rows, width)), rng.normal(size=(rows, width))
+    return np.asarray((left * right).sum(-1))
 
 
 def close(a: Any, b: Any, tol: float = 1e-9) -> bool:

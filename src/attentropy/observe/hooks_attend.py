@@ -1,0 +1,144 @@
+"""Models made of attentropy itself: calls of attend() by a watched module are recorded as they are.
+
+While anything is watched, attend() hands its calls here; the output stays the kernel's own, and so
+do the statistics of every row. Code that torch.compile is tracing is not listened to.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attentropy import attention
+from attentropy.kernels.call import Call
+from attentropy.kernels.reference import visible
+from attentropy.kernels.tiles import TILE_ELEMENTS, Block, Tiler, logits
+from attentropy.observe import stack
+from attentropy.observe.asked import Asked
+from attentropy.observe.sight import Sight
+from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import Working
+from attentropy.types import Attended
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Heard(Asked):
+    """A call of attend(), whose logits may be made of anything that attend() takes."""
+
+    tiler: Tiler
+
+    def attend(self) -> Attended:
+        raise AssertionError("a call of attend() is only observed")
+
+    def logits_of_first(self, rows: slice) -> Tensor:
+        return self.logits_of(None)[..., rows]
+
+    def logits_of(self, key: Tensor | None) -> Tensor:
+        places = [0] if key is None else key.flatten().tolist()
+        entries = range(self.sizes[0]) if len(places) > 1 else (None,)
+        each = [
+            self._tile(place, place + 1, entry=entry)
+            for place, entry in zip(places, entries, strict=True)
+        ]
+        return torch.cat(each)[..., 0]
+
+    def logits_before(self) -> Tensor:
+        batch, heads, queries, keys = self.sizes
+        step = max(1, TILE_ELEMENTS // (batch * heads * keys))
+        pieces = torch.arange(queries, device=self.q.device).split(step)
+        return torch.cat([self._before(rows) for rows in pieces], 2)
+
+    def logits_at(self, rows: Tensor) -> Tensor:
+        each = [self._tile(0, self.sizes[3], first=row, count=1) for row in rows.tolist()]
+        return torch.cat(each, 2)
+
+    def scores_at(self, rows: Tensor) -> Tensor:
+        return self.logits_at(rows)
+
+    def _before(self, rows: Tensor) -> Tensor:
+        """Logits of the key before each of these consecutive rows, [B,H,R]."""
+        assert self.sight.own is not None
+        s = self._tile(0, self.sizes[3], first=int(rows[0]), count=len(rows))
+        place = self.sight.own[rows] - 1
+        picked = s.gather(-1, place.clamp(min=0).expand(s.shape[:3])[..., None])[..., 0]
+        return picked.masked_fill(place < 0, -torch.inf)
+
+    def _tile(
+        self,
+        low: int,
+        high: int,
+        *,
+        entry: int | None = None,
+        first: int = 0,
+        count: int | None = None,
+    ) -> Tensor:
+        """Final logits of keys low .. high of some rows, of one entry of the batch or all."""
+        tiler = self.tiler
+        batch = slice(0, tiler.batch) if entry is None else slice(entry, entry + 1)
+        last = tiler.queries if count is None else first + count
+        block = Block(batch, slice(0, tiler.heads), slice(first, last))
+        return tiler.four(block, logits(tiler, block, slice(low, high))).clone()
+
+
+class _Ear:
+    users = 0
+
+
+def install() -> None:
+    """One more user."""
+    _Ear.users += 1
+    attention.Observer.call = staticmethod(_observed)
+
+
+def uninstall() -> None:
+    """One user less; the last one puts everything back."""
+    _Ear.users -= 1
+    if not _Ear.users:
+        attention.Observer.call = None
+
+
+def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:
+    if Working.on or torch.compiler.is_compiling():
+        return compute()
+    Working.on = True  # a softmax inside is the kernel's, not the model's
+    try:
+        attended = compute()
+        _record(call, attended)
+    finally:
+        Working.on = False
+    return attended
+
+
+@torch.no_grad()
+def _record(call: Call, attended: Attended) -> None:
+    module = stack.current()
+    owner = owner_of(module)
+    if owner is None or not owner.recorder.wants() or not call.q.numel() or not call.k.shape[2]:
+        return
+    asked = Heard(
+        q=call.q,
+        k=call.k,
+        v=call.v,
+        sight=_sight(call, cross=owner.kind == "cross"),
+        scale=call.scale,
+        bias=call.bias,
+        tiler=Tiler(call),
+    )
+    owner.recorder.record(owner, asked, attended.out.detach(), attended.stats)
+
+
+def _sight(call: Call, *, cross: bool) -> Sight:
+    """By bounds where the call has them, else by a table."""
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    by_table = any(x is not None for x in (call.mask, call.predicate))
+    return Sight(
+        queries=queries,
+        keys=keys,
+        lo=None if by_table else call.lo,
+        hi=None if by_table else call.hi,
+        table=visible(call) if by_table else None,
+        own=None if cross else torch.arange(queries, device=call.q.device) + (keys - queries),
+        is_causal=call.shape == "causal",
+        from_model=by_table,
+    )
