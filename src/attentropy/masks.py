@@ -396,7 +396,11 @@ def dense(visible: Tensor) -> Mask:
 
 def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
     """Raise unless a 4-D tensor broadcasts to [B,H,Q,K]."""
-    fits = all(n in (1, want) for n, want in zip(value.shape, shape, strict=True))
+    # == and not `in`: under torch.compile sizes are symbols
+    fits = all(
+        n == 1 or n == want  # noqa: PLR1714
+        for n, want in zip(value.shape, shape, strict=True)
+    )
     if not fits:
         raise ArgumentError(name, f"broadcastable to [B,H,Q,K] = {list(shape)}", list(value.shape))
 

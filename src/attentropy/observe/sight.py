@@ -210,7 +210,12 @@ def read_table(mask: Tensor, queries: int, keys: int, *, cross: bool = False) ->
     mask = mask[(None,) * (4 - mask.dim())]
     if mask.shape[-1] > keys:  # a mask made for a longer cache
         mask = mask[..., :keys]
-    if any(n not in (1, m) for n, m in zip(mask.shape[2:], (queries, keys), strict=True)):
+    # == and not `in`: under torch.compile sizes are symbols
+    fits = all(
+        n == 1 or n == m  # noqa: PLR1714
+        for n, m in zip(mask.shape[2:], (queries, keys), strict=True)
+    )
+    if not fits:
         rule = f"broadcastable to [B,H,Q,K] with Q, K = {queries}, {keys}"
         raise ArgumentError("attention_mask", rule, list(mask.shape))
     if mask.is_floating_point():
