@@ -25,7 +25,7 @@ def sweep(
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
-        if PRECISION == "ieee":
+        if SAFE:
             i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
             q_tile = load_again(q, row[0], h, i.to(tl.int64), alive, D, BLOCK_D)
         s, seen, _ = final(dot(q_tile, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)

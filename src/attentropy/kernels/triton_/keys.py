@@ -29,7 +29,7 @@ def sweep(
         r = at + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
-        if PRECISION == "ieee":
+        if SAFE:
             k_tile = load_again(k, b, hk, key.to(tl.int64), key < terms.keys, D, BLOCK_D)
             v_tile = load_again(v, b, hk, key.to(tl.int64), key < terms.keys, DV, BLOCK_V)
         row = load_row(terms, b, h, i, alive[None, :])

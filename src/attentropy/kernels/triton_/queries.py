@@ -50,7 +50,7 @@ def sweep(
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        if PRECISION == "ieee":
+        if SAFE:
             i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
             q_tile = load_again(q, row[0], row[1], i.to(tl.int64), alive, D, BLOCK_D)
             do_tile = load_again(dout, row[0], row[1], i.to(tl.int64), alive, DV, BLOCK_V)
