@@ -101,7 +101,7 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
     },
     "laden keys": {
         False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
-        True: _PRECISE_LADEN,
+        True: _PRECISE_LADEN | {16: _SPREAD, 32: _SPREAD},
     },
     "laden safe": {
         False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},

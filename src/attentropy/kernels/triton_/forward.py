@@ -6,16 +6,16 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, read
-from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, load_again, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, q, k, v, hk, row, terms, drop, begin, end, skip, gap,
+    state, acc, q, q_tile, k, v, h, hk, row, terms, drop, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
-    EDGE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr,
+    SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
@@ -25,7 +25,10 @@ def sweep(
         inside = key < terms.keys
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
-        s, seen, _ = final(dot(q, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
+        if SAFE:
+            i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
+            q_tile = load_again(q, row[0], h, i.to(tl.int64), alive, D, BLOCK_D)
+        s, seen, _ = final(dot(q_tile, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
         p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], first, TILE)
@@ -112,12 +115,12 @@ def forward(
         rest = whole
     else:
         state, acc = sweep(
-            state, acc, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, False,
+            state, acc, q, q_tile, k, v, h, hk, row, terms, drop, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, False,
         )  # fmt: skip
     state, acc = sweep(
-        state, acc, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, STATS, SAFE, True,
+        state, acc, q, q_tile, k, v, h, hk, row, terms, drop, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, True,
     )  # fmt: skip
     if partial is None:
         finish(state, acc, written, rows, alive, DV, BLOCK_V)

@@ -10,13 +10,13 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
-from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, load_again, narrow, spoiled
 from attentropy.kernels.triton_.visibility import load_row, query_span
 
 
 @triton.jit
 def sweep(
-    dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
+    dk, dv, q, dout, k, v, hk, key, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
@@ -29,6 +29,9 @@ def sweep(
         r = at + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
+        if SAFE:
+            k_tile = load_again(k, b, hk, key.to(tl.int64), key < terms.keys, D, BLOCK_D)
+            v_tile = load_again(v, b, hk, key.to(tl.int64), key < terms.keys, DV, BLOCK_V)
         row = load_row(terms, b, h, i, alive[None, :])
         row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
         q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, EDGE)
@@ -89,13 +92,13 @@ def keys_backward(
             rest, end = whole, tl.where(again > 0, end, begin)
         else:
             dk, dv = sweep(
-                dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
-                whole, rest, end, 0,
+                dk, dv, q, dout, k, v, hk, key, k_tile, v_tile, b, h, first, j, terms, drop,
+                slopes, heads, whole, rest, end, 0,
                 D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, False,
             )  # fmt: skip
         dk, dv = sweep(
-            dk, dv, q, dout, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
-            begin, end, whole, rest - whole,
+            dk, dv, q, dout, k, v, hk, key, k_tile, v_tile, b, h, first, j, terms, drop,
+            slopes, heads, begin, end, whole, rest - whole,
             D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, True,
         )  # fmt: skip
 

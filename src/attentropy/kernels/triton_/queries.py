@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, load_again, narrow, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -35,11 +35,11 @@ def add_bias(dbias, ds, seen, row, j, SPREAD_I: tl.constexpr, SPREAD_J: tl.const
 
 @triton.jit
 def sweep(
-    g, q, dout, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
+    g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    TILE: tl.constexpr, PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
-    SAFE: tl.constexpr, EDGE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
@@ -50,8 +50,12 @@ def sweep(
         j = key[None, :]
         k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
         v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        s, seen, damp = final(dot(q, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
-        dp = dot(dout, tl.trans(v_tile), PRECISION)
+        if SAFE:
+            i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
+            q_tile = load_again(q, row[0], row[1], i.to(tl.int64), alive, D, BLOCK_D)
+            do_tile = load_again(dout, row[0], row[1], i.to(tl.int64), alive, DV, BLOCK_V)
+        s, seen, damp = final(dot(q_tile, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
+        dp = dot(do_tile, tl.trans(v_tile), PRECISION)
         if drop is not None:
             dp *= gains(drop, row[0], row[1], row[2], first, TILE)
         _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
@@ -101,14 +105,14 @@ def queries_backward(
         rest = whole
     else:
         g = sweep(
-            g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-            whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
+            g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
+            dbias, drelative, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
         )  # fmt: skip
     g = sweep(
-        g, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-        begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, True,
+        g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias,
+        drelative, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, True,
     )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)

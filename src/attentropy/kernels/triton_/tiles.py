@@ -28,12 +28,22 @@ def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.
 
 
 @triton.jit
+def load_again(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """As `load`, of a tile that a loop uses in every turn and has no registers to keep."""
+    d = tl.arange(0, BLOCK)
+    ptr = at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
+    return tl.load(ptr, mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0, volatile=True)
+
+
+@triton.jit
 def dot(a, b, PRECISION: tl.constexpr):
     """A product in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
     if INTERPRETED:
         return tl.dot(a.to(tl.float32), b.to(tl.float32))
     if PRECISION is None:
         return tl.dot(a, b)
+    if PRECISION == "ieee":
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     return tl.dot(a, b, input_precision=PRECISION)
 
 
