@@ -283,7 +283,7 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
         plain = isinstance(options.weights, Kernelised | Decay)
         scale = 1.0 if plain else score.default_scale(q.shape[3])
     if isinstance(scale, int | float) and not isinstance(scale, bool):
-        if not math.isfinite(scale):
+        if not torch.compiler.is_compiling() and not math.isfinite(scale):
             raise ArgumentError("scale", "finite", scale)
         return torch.full((1, 1, 1), scale, dtype=wide, device=q.device)
     if isinstance(scale, bool) or not (callable(scale) or isinstance(scale, Tensor)):
