@@ -47,6 +47,9 @@ static inline vf max(vf a, vf b) {
 }
 
 static inline vi as_int(vf x) { return (vi)x; }
+// The bits of any float, NaN included: sums of them may wrap around.
+typedef uint32_t vu __attribute__((vector_size(W * 4)));
+static inline vu bits(vf x) { return (vu)x; }
 static inline vf as_float(vi x) { return (vf)x; }
 
 // bf16 is the upper half of a float.
@@ -79,8 +82,8 @@ static inline void put(bf16* p, float x) {  // to nearest, ties to even; NaN sta
 }
 static inline void put(float* p, vf x) { store(p, x); }
 static inline void put(bf16* p, vf x) {
-    vi w = as_int(x);
-    vi r = (w + 0x7fff + ((w >> 16) & 1)) >> 16;
+    vu w = bits(x);
+    vi r = (vi)((w + 0x7fff + ((w >> 16) & 1)) >> 16);
     vh h = __builtin_convertvector(x != x ? splat(0x7fc0) : r, vh);
     std::memcpy(p, &h, sizeof h);
 }
@@ -111,7 +114,7 @@ static inline vf exp_uncut(vf z) {
     p = p * f + 0.24022234976291656f;
     p = p * f + 0.6931470632553101f;
     p = p * f + 1.0f;
-    return as_float(as_int(p) + (as_int(t) << 23));
+    return (vf)(bits(p) + (bits(t) << 23));
 }
 
 // 0 below LOWEST, so at -inf too. Of NaN it makes anything: the exponent is added as an integer.
