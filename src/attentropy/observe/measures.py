@@ -186,9 +186,10 @@ def _counts(sight: Sight, visible: Tensor, chosen: Chosen, *, dtype: torch.dtype
     """Worked out once for layers that see alike."""
     if chosen.mask is not None or torch.compiler.is_compiling():
         return Counts.of(visible, chosen, dtype=dtype)
-    counts: Counts | None = sight.notes.get(dtype)
+    name = (dtype, visible.shape, chosen.start)
+    counts: Counts | None = sight.notes.get(name)
     if counts is None:
-        counts = sight.notes[dtype] = Counts.of(visible, chosen, dtype=dtype)
+        counts = sight.notes[name] = Counts.of(visible, chosen, dtype=dtype)
     return counts
 
 
