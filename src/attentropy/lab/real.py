@@ -6,7 +6,9 @@
 is the experiment `noise` on them, as `attentropy lab noise --model MODEL` is.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from attentropy.errors import ArgumentError, ArgumentTypeError
 from attentropy.lab import populations
+from attentropy.lab.experiment import Experiment, Row
 from attentropy.observe.recorder import Recorder
 from attentropy.observe.slots import Owner
 from attentropy.observe.watch import Watch
@@ -49,6 +52,28 @@ class Given:
             rule = f"long enough for {lengths[1]} tokens, and so must be its text"
             raise ArgumentError(f"model {self.name}", rule, most)
         return kept
+
+
+def on_heads(
+    experiment: Experiment,
+    given: Given,
+    *,
+    conditions: Callable[[Any], Sequence[str]],
+    measure: Callable[..., list[Row]],
+) -> Experiment:
+    """The experiment on the real heads of a given model, at those lengths that fit it."""
+
+    def fitted(config: Any) -> Any:
+        lengths = given.fitting(config.real_lengths)
+        return replace(config, model=given.name, real_lengths=lengths)
+
+    return replace(
+        experiment,
+        full=fitted(experiment.full),
+        quick=fitted(experiment.quick),
+        conditions=conditions,
+        measure=partial(measure, given=given),
+    )
 
 
 def embedded() -> Given:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
 from attentropy.lab import populations
 from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.real import EMBEDDED, Given, Head, embedded, real_heads
+from attentropy.lab.real import EMBEDDED, Given, Head, embedded, on_heads, real_heads
 from attentropy.lab.rows import Results
 from attentropy.theory import entropy, noise
 from attentropy.theory._arrays import Array
@@ -201,17 +200,8 @@ def conditions(config: Config) -> Sequence[str]:
 
 def on(given: Given) -> Experiment:
     """This experiment with the real heads of a given model."""
-
-    def fitted(config: Config) -> Config:
-        lengths = given.fitting(config.real_lengths)
-        return replace(config, model=given.name, real_lengths=lengths)
-
-    return replace(
-        EXPERIMENT,
-        full=fitted(EXPERIMENT.full),
-        quick=fitted(EXPERIMENT.quick),
-        conditions=lambda config: [*config.laws, REAL],
-        measure=partial(measure, given=given),
+    return on_heads(
+        EXPERIMENT, given, conditions=lambda config: [*config.laws, REAL], measure=measure
     )
 
 

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from attentropy.attention import attend
 from attentropy.lab import populations
 from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.real import EMBEDDED, Given, embedded, real_heads
+from attentropy.lab.real import EMBEDDED, Given, embedded, on_heads, real_heads
 from attentropy.lab.rows import Results
 from attentropy.scales import (
     HoldEntropy,
@@ -168,17 +167,8 @@ def conditions(config: Config) -> Sequence[str]:
 
 def on(given: Given) -> Experiment:
     """This experiment with the real heads of a given model."""
-
-    def fitted(config: Config) -> Config:
-        lengths = given.fitting(config.real_lengths)
-        return replace(config, model=given.name, real_lengths=lengths)
-
-    return replace(
-        EXPERIMENT,
-        full=fitted(EXPERIMENT.full),
-        quick=fitted(EXPERIMENT.quick),
-        conditions=lambda config: config.populations,
-        measure=partial(measure, given=given),
+    return on_heads(
+        EXPERIMENT, given, conditions=lambda config: config.populations, measure=measure
     )
 
 
