@@ -1,7 +1,7 @@
 """Start a kernel: with tile sizes tuned on the GPU, or with those of the interpreter."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,7 @@ class Launch:
     def start(self) -> None:
         """Run, tuned over the choices; the interpreter has nothing to tune."""
         if interpreting():
-            self.start_with(INTERPRETED)
+            self.start_with(replace(INTERPRETED, part=self.choices[0].part))
         elif len(self.choices) == 1:
             self.start_with(self.choices[0])
         else:
@@ -54,7 +54,7 @@ class Launch:
 
 def sizes(kernel: Any, config: Config) -> dict[str, int]:
     """The tile sizes that the kernel has."""
-    named = {"BLOCK": config.block, "TILE": config.tile}
+    named = {"BLOCK": config.block, "TILE": config.tile, "PART": config.part}
     return {name: size for name, size in named.items() if name in kernel.arg_names}
 
 
