@@ -18,7 +18,7 @@ from attentropy.kernels.triton_.plan_forward import plan_forward
 from attentropy.kernels.triton_.problem import Problem
 
 LENGTH = 4096
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 WIDTHS = (16, 32, 64, 128, 256)
 ROWS = ("join", "coefficients")
 DECODING = ("join", "decode", "unsplit decode", "safe decode")
@@ -29,6 +29,7 @@ SERVED = {
 }
 FEATURES_WIDTH = 64
 EVERYTHING = "all at once"
+LONE = "gradient of the output only"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def cases() -> Iterator[Case]:
                     yield from (Case(name, width, dtype, c, feature) for c in choices)
     for feature, change in FEATURES.items():
         if feature != EVERYTHING:
-            for kernel in ("forward", "decode", "queries", "keys"):
+            backward = ("queries", "keys")
+            for kernel in backward if feature == LONE else ("forward", "decode", *backward):
                 plain = Case(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
                 choices = change(problem(plain)).configs(kernel)
                 yield replace(plain, config=choices[0], feature=feature)
@@ -75,6 +77,8 @@ def launch_of(case: Case, *, stats: bool = True) -> Launch:
     needs = Needs(what.scale.shape[-1] > 1, what.bias is not None, what.relative is not None)
     ahead, written = plan_forward(what, stats=stats)
     grads = Cotangents(written.out, written.entropy, written.lse, written.collision)
+    if case.feature == LONE:
+        grads = Cotangents(written.out, None, None, None)
     back, _ = plan_backward(what, written, grads, needs)
     names = ("coefficients", "queries", "keys", "safe queries", "safe keys")
     places = {"forward": ahead[0], "join": ahead[1], "safe forward": ahead[-1]}
@@ -164,6 +168,7 @@ FEATURES: dict[str, Callable[[Problem], Problem]] = {
     "row scale": _row_scale,
     "no groups": _own_keys,
     "D 56, Dv 40": _padded,
+    LONE: lambda x: x,
     EVERYTHING: _all_at_once,
 }
 

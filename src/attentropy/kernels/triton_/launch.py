@@ -1,6 +1,8 @@
 """Start a kernel: with tile sizes tuned on the GPU, or with those of the interpreter."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -34,7 +36,7 @@ class Launch:
 
     def start_with(self, config: Config) -> None:
         """Run with these tile sizes."""
-        with np.errstate(all="ignore"):  # the interpreter computes in numpy
+        with quiet_numpy():
             self.kernel[(self.programs(config.block),)](
                 **self.args,
                 **sizes(self.kernel, config),
@@ -50,6 +52,17 @@ class Launch:
         tuned[lambda meta: (self.programs(meta["BLOCK"]),)](**self.args, enable_fp_fusion=True)
         best = tuned.best_config
         return next(choice for choice in self.choices if _tunable(self.kernel, choice) == best)
+
+
+@contextmanager
+def quiet_numpy() -> Iterator[None]:
+    """The interpreter computes in numpy, which warns of NaN and inf; a GPU has nothing to warn."""
+    if not interpreting():
+        yield
+        return
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 def sizes(kernel: Any, config: Config) -> dict[str, int]:

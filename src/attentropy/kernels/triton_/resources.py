@@ -30,6 +30,8 @@ KERNELS = (
     "visibility",
 )  # fmt: skip
 
+Identity = tuple[str, int, str, str, str, int, int, int, int, int, int]
+
 
 @dataclass(frozen=True)
 class Found:
@@ -64,7 +66,7 @@ def measure(case: Case, arch: int) -> Found:
     return Found(*identity(case, arch), *found)
 
 
-def identity(case: Case, arch: int) -> tuple[str, int, str, str, str, int, int, int, int, int, int]:
+def identity(case: Case, arch: int) -> Identity:
     """What tells one record from another: the fields of `Found` up to `arch`."""
     c = case.config
     sizes = c.name, c.block, c.tile, c.warps, c.stages, c.part
@@ -108,15 +110,21 @@ def record(file: Path, wanted: Iterable[tuple[Case, int]]) -> None:
 
 
 def markdown(found: list[Found], *, features: bool) -> str:
-    """A table of registers, shared KB and resident warps: of configurations, or of features."""
+    """A table of registers, shared KB and resident warps: of configurations, or of features.
+
+    float16, which takes what bfloat16 does but for a few registers, is left out.
+    """
     heads = [PROCESSORS[arch].name for arch in PROCESSORS]
     first = ("feature", "kernel") if features else ("kernel", "inputs", "width")
     lines = [f"| {' | '.join((*first, 'block x tile, warps', *heads))} |"]
     lines.append("|---" * (len(first) + 1 + len(heads)) + "|")
     rows: dict[tuple[str, ...], dict[int, str]] = {}
-    order = {identity(*one): place for place, one in enumerate(everything())}
+    order: dict[tuple[str | int, ...], int] = {
+        identity(*one): place for place, one in enumerate(everything())
+    }
     for x in sorted(found, key=lambda x: order[identity_of(x)]):
-        if features == (x.feature in FEATURES and x.feature != EVERYTHING):
+        single = x.feature in FEATURES and x.feature != EVERYTHING
+        if features == single and x.dtype != "float16":
             laden = "laden " if x.feature == EVERYTHING else ""
             configured = (laden + x.kernel, x.dtype, str(x.width))
             about = (x.feature, x.kernel) if features else configured
