@@ -20,6 +20,7 @@ from attentropy.kernels.triton_.problem import Problem
 LENGTH = 4096
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 WIDTHS = (16, 32, 64, 128, 256)
+PLAIN = ("forward", "decode", "queries", "keys")
 ROWS = ("join", "coefficients")
 DECODING = ("join", "decode", "unsplit decode", "safe decode")
 # kernels that a row of the table of configurations serves, where it is not the one of its name
@@ -46,20 +47,23 @@ class Case:
 def cases() -> Iterator[Case]:
     """Causal attention, or all features at once, in every configuration; each feature at a width.
 
-    `safe` configurations come once for each kernel that they serve.
+    `safe` configurations come once for each kernel that they serve. float16, which shares its
+    configurations with bfloat16, comes with those of plain calls.
     """
     for dtype in DTYPES:
-        for kernel in ROWS:
+        half = dtype == "float16"
+        for kernel in () if half else ROWS:
             yield from (Case(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
         for kernel, kinds in TABLE.items():
+            if half and kernel not in PLAIN:
+                continue
             feature = EVERYTHING if kernel.startswith("laden") else "causal"
             for width, choices in kinds[dtype == "float32"].items():
                 for name in served(kernel):
                     yield from (Case(name, width, dtype, c, feature) for c in choices)
     for feature, change in FEATURES.items():
         if feature != EVERYTHING:
-            backward = ("queries", "keys")
-            for kernel in backward if feature == LONE else ("forward", "decode", *backward):
+            for kernel in PLAIN[2:] if feature == LONE else PLAIN:
                 plain = Case(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
                 choices = change(problem(plain)).configs(kernel)
                 yield replace(plain, config=choices[0], feature=feature)

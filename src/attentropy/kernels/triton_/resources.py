@@ -110,10 +110,7 @@ def record(file: Path, wanted: Iterable[tuple[Case, int]]) -> None:
 
 
 def markdown(found: list[Found], *, features: bool) -> str:
-    """A table of registers, shared KB and resident warps: of configurations, or of features.
-
-    float16, which takes what bfloat16 does but for a few registers, is left out.
-    """
+    """A table of registers, shared KB and resident warps: of configurations, or of features."""
     heads = [PROCESSORS[arch].name for arch in PROCESSORS]
     first = ("feature", "kernel") if features else ("kernel", "inputs", "width")
     lines = [f"| {' | '.join((*first, 'block x tile, warps', *heads))} |"]
@@ -123,8 +120,7 @@ def markdown(found: list[Found], *, features: bool) -> str:
         identity(*one): place for place, one in enumerate(everything())
     }
     for x in sorted(found, key=lambda x: order[identity_of(x)]):
-        single = x.feature in FEATURES and x.feature != EVERYTHING
-        if features == single and x.dtype != "float16":
+        if features == (x.feature in FEATURES and x.feature != EVERYTHING):
             laden = "laden " if x.feature == EVERYTHING else ""
             configured = (laden + x.kernel, x.dtype, str(x.width))
             about = (x.feature, x.kernel) if features else configured
