@@ -262,10 +262,11 @@ def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -
 
 
 def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
-    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
+    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile, maybe in a buffer."""
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
-        return torch.bmm(weights, v)
+        shape = (*weights.shape[:2], v.shape[2])
+        return torch.bmm(weights, v, out=tiler.buffer("means", shape))
     out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
     seen = torch.ones_like(weights)
     hide(tiler.four(block, seen), tiler, block, keys, value=0.0)
