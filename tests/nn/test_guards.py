@@ -88,6 +88,17 @@ def test_clip_refuses(build, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("largest", [torch.inf, torch.nan])
+def test_clip_refuses_logits_that_say_nothing_and_changes_nothing(largest):
+    layer = nn.MultiheadAttention(32, 4)
+    before = copy.deepcopy(layer.state_dict())
+    stats = layer(torch.randn(1, 5, 32)).stats
+    stats.max_logit[0, 1, 2] = largest
+    with pytest.raises(ValueError, match="max_logit of stats must be below inf"):
+        nn.qk_clip_(layer, stats, 1.0)
+    assert all(torch.equal(x, before[name]) for name, x in layer.state_dict().items())
+
+
 def norms(layer):
     parts = (layer.q_weight, layer.k_weight, layer.v_weight, layer.o_weight)
     return [torch.linalg.matrix_norm(w, 2).item() for w in parts]
