@@ -150,3 +150,10 @@ def test_unknown_options_are_refused():
         at.attend(**qkv(causal=True))
     with pytest.raises(ValueError, match="option must be one of .*'weights'.*, got 'causal'"):
         at.explain(**qkv(causal=True))
+
+
+@pytest.mark.parametrize("name", masks(SHAPE))
+def test_visible_is_int64_whatever_the_mask(name):
+    q, k, v = SHAPE.tensors()
+    assert at.attend(q, k, v, mask=masks(SHAPE)[name]).stats.visible.dtype == torch.int64
+    assert at.attend(q, k, v, mask=at.lookback(3)).stats.visible.dtype == torch.int64
