@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
 import attentropy as at
 from tests.cases import Shape, masks, options
@@ -95,6 +96,19 @@ def test_vmap_is_refused_with_a_way_out():
     q = torch.randn(3, 1, 2, 4, 8)
     with pytest.raises(at.UnsupportedError, match=r"torch.func transforms .* batch dimension"):
         torch.func.vmap(lambda x: at.attend(x, x, x, kernel="streaming").out)(q)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("kernel", ["auto", "streaming"])
+def test_forward_mode_derivatives_are_refused_not_lost(kernel):
+    q, tangent = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, tangent)
+        with pytest.raises(at.UnsupportedError, match="forward-mode .* kernel='reference'"):
+            at.attend(q, dual, q, kernel=kernel)
+        out = at.attend(q, dual, q, kernel="reference").out
+        assert forward_ad.unpack_dual(out).tangent.abs().max() > 0
+        at.attend(q, q, q, kernel=kernel)
 
 
 def qkv(**changes):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.kernels import fused, gpu, linear, reference, streaming
@@ -192,7 +193,7 @@ def choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
     if kernel not in ("streaming", "reference"):
         call = _materialised(call)
     name = _name_of(call, kernel)
-    _refuse_transforms(name)
+    _refuse_transforms(name, call)
     reason = None if kernel == "auto" else _lacks(name, call)
     if reason is not None:
         able = [other for other in KERNELS if _lacks(other, call) is None]
@@ -211,9 +212,16 @@ def _materialised(call: Call) -> Call:
     return call._replace(mask=table, predicate=None, lo=None, hi=None)
 
 
-def _refuse_transforms(name: str) -> None:
+def _refuse_transforms(name: str, call: Call) -> None:
     if name == "reference" or torch.compiler.is_compiling():
         return
+    # tangents of forward-mode derivatives would be lost without a word
+    dual = forward_ad._current_level >= 0 and name != "linear"
+    if dual and any(forward_ad.unpack_dual(x).tangent is not None for x in call[:4]):
+        raise UnsupportedError(
+            f"forward-mode derivatives are not supported by the {name} kernel; "
+            "kernel='reference' supports them, in O(n^2) memory"
+        )
     if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
             f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "
