@@ -28,17 +28,29 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float) -> Tensor:
     if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
         rule = "a MultiheadAttention or EntropyInvariantAttention"
         raise ArgumentTypeError("qk_clip_: module", rule, type(module).__name__)
-    if stats.max_logit is None or stats.max_logit.shape[1] != module.num_heads:
-        got = None if stats.max_logit is None else stats.max_logit.shape[1]
-        raise ArgumentError("qk_clip_: the heads of stats", f"{module.num_heads}", got)
     queries, keys, groups = _projections(module)
-    factor = (limit / stats.max_logit.amax((0, 2)).clamp(min=limit)).to(queries[0].dtype)
+    largest = _largest(stats, module.num_heads).clamp(min=limit)
+    factor = (limit / largest).to(queries[0].dtype)
     shared = factor.view(groups, -1).amin(1).sqrt()
     each = factor / shared.repeat_interleave(len(factor) // groups)
     for tensors, by in ((queries, each), (keys, shared)):
         for x in tensors:
             _times(x, by)
     return factor
+
+
+def _largest(stats: Stats, heads: int) -> Tensor:
+    """The largest logit of each head, [H]; refused where weights would be multiplied by NaN."""
+    if not isinstance(stats, Stats):
+        raise ArgumentTypeError("qk_clip_: stats", "statistics of attention", type(stats).__name__)
+    if stats.max_logit is None or stats.max_logit.shape[1] != heads:
+        got = None if stats.max_logit is None else stats.max_logit.shape[1]
+        raise ArgumentError("qk_clip_: the heads of stats", f"{heads}", got)
+    rows = stats.max_logit.transpose(0, 1).flatten(1)
+    largest = rows.amax(1) if rows.shape[1] else rows.new_full((heads,), -torch.inf)
+    if not bool((largest < torch.inf).all()):
+        raise ArgumentError("qk_clip_: the largest logits", "below inf, not NaN", largest.tolist())
+    return largest
 
 
 def _projections(module: nn.Module) -> tuple[list[Tensor], list[Tensor], int]:
