@@ -152,8 +152,7 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _weights(options: Options) -> Weights:
     weights = Softmax() if options.weights is None else options.weights
-    if not isinstance(weights, Weights):
-        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
+    check_weights(weights)
     kind = type(weights).__name__
     if not isinstance(weights, Softmax) and options.sink is not None:
         raise UnsupportedError(f"sink is supported by Softmax weights only, not by {kind}")
@@ -170,8 +169,7 @@ def _weights(options: Options) -> Weights:
 
 def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
     score = Dot() if options.score is None else options.score
-    if isinstance(score, type) or not hasattr(score, "prepare"):
-        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+    check_score(score)
     if isinstance(weights, Kernelised):
         if not isinstance(score, Dot):
             raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
@@ -294,8 +292,7 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
         score = Dot() if options.score is None else options.score
         plain = isinstance(options.weights, Kernelised | Decay)
         scale = 1.0 if plain else score.default_scale(head_dim)
-    elif isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
-        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+    check_scale(scale)
     if callable(scale) and not isinstance(scale, Tensor):
         scale = scale(head_dim, visible.to(wide))
         if not (_is_number(scale) or _is_tensor(scale)):
@@ -307,6 +304,24 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
     scale = scale.to(q.device) if scale.dim() == 0 else scale
     check_device("scale", scale, q.device)
     return _row_scale(scale, q).to(wide)
+
+
+def check_scale(scale: object) -> None:
+    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule."""
+    if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+
+
+def check_score(score: object) -> None:
+    """Raise unless it is a score."""
+    if isinstance(score, type) or not hasattr(score, "prepare"):
+        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+
+
+def check_weights(weights: object) -> None:
+    """Raise unless it is a value of attentropy.weights."""
+    if not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
 
 
 def _is_number(x: object) -> bool:

@@ -317,3 +317,21 @@ def test_a_layer_with_a_mask_is_pickled():
     layer = MHA(16, 2, mask=at.causal & at.lookback(3)).eval()
     x = torch.randn(1, 5, 16)
     assert torch.equal(pickle.loads(pickle.dumps(layer))(x).out, layer(x).out)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"score": "dot"}, "score must be Dot"),
+        ({"scale": "log"}, "scale must be a scale rule, a number or a tensor, got 'log'"),
+        ({"scale": at.LogLength}, "scale must be a scale rule, a number or a tensor, got <class"),
+        ({"weights": "softmax"}, "weights must be a value of attentropy.weights, got 'softmax'"),
+        ({"mask": "causal"}, "mask must be a Mask, a tensor or a function"),
+    ],
+)
+def test_parts_are_checked_when_the_layer_is_made(part, message):
+    with pytest.raises(TypeError, match=message):
+        MHA(16, 2, **part)
+    if "score" not in part:
+        with pytest.raises(TypeError, match=message):
+            at.nn.GatedAttentionUnit(16, **part)

@@ -4,6 +4,7 @@ import math
 from numbers import Integral, Real
 
 from attentropy.errors import ArgumentError, ArgumentTypeError
+from attentropy.resolve import check_scale, check_score, check_weights
 
 
 def number(name: str, value: float, *, above: float = -math.inf) -> float:
@@ -31,3 +32,11 @@ def divides(name: str, value: int, whole_name: str, whole: int) -> int:
     if whole % value:
         raise ArgumentError(name, f"a divisor of {whole_name} = {whole}", value)
     return value
+
+
+def parts(*, score: object = None, scale: object = None, weights: object = None) -> None:
+    """Raise unless the parts of a layer are such as attend() takes; None is its default."""
+    checks = ((check_score, score), (check_scale, scale), (check_weights, weights))
+    for check, part in checks:
+        if part is not None:
+            check(part)
