@@ -137,3 +137,13 @@ def test_entropy_keeps_its_digits_wherever_the_logits_are(largest, spread):
     stats = at.attend(q, k, k, bias=logits, kernel="streaming").stats
     assert (stats.entropy >= 0).all()
     torch.testing.assert_close(stats.entropy.double(), want, atol=6e-7, rtol=3e-7)
+
+
+@pytest.mark.parametrize("weights", [None, at.Linear()])
+@pytest.mark.parametrize("mask", [None, at.lookback(2), lambda b, h, q, k: (q + k) % 3 == 0])
+def test_rows_of_minus_infinity_name_their_first_visible_key(mask, weights):
+    q, k = torch.ones(1, 1, 3, 2), torch.full((1, 1, 6, 2), -torch.inf)
+    given = {"mask": mask, "weights": weights}
+    want = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="reference", **given).stats
+    got = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="streaming", **given).stats
+    assert torch.equal(got.argmax, want.argmax)

@@ -15,7 +15,7 @@ from attentropy.kernels import elementwise
 from attentropy.kernels.autograd import once
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
-from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, logits, mix
+from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, first_seen, logits, mix
 from attentropy.states import RowState, blind, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -84,7 +84,7 @@ def forward(call: Call) -> tuple[Tensor, ...]:
     if not tiler.hides and (found.t.isnan() & ~found.m.isnan()).any():
         tiler.hides = True  # logits overflowed to -inf: they weigh nothing, as hidden ones do
         found = _rows(tiler)
-    return _results(found, call.visible.expand(call.q.shape[:3]))
+    return _results(found, tiler)
 
 
 def _rows(tiler: Tiler) -> "_Means":
@@ -131,15 +131,15 @@ class _Means(NamedTuple):
         return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
 
 
-def _results(rows: _Means, visible: Tensor) -> tuple[Tensor, ...]:
+def _results(rows: _Means, tiler: Tiler) -> tuple[Tensor, ...]:
     m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
-    collision = rows.norm.square()
+    collision, visible = rows.norm.square(), tiler.call.visible.expand(rows.m.shape)
     # a row that sees keys whose logits are all -inf has no distribution
     lost = m.isneginf() & (visible > 0)
     if lost.any():
         t, collision = (x.masked_fill(lost, torch.nan) for x in (t, collision))
         out = out.masked_fill(lost[..., None], torch.nan)
-        argmax = argmax.masked_fill(lost, 0)
+        argmax = torch.where(lost, first_seen(tiler), argmax)
     log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
     lse = torch.where(m.isinf(), m, m + log_l)
     # m is a part of a tensor, which operators must not return

@@ -32,18 +32,26 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float, *, group: Group = No
     if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
         rule = "a MultiheadAttention or EntropyInvariantAttention"
         raise ArgumentTypeError("qk_clip_: module", rule, type(module).__name__)
-    if stats.max_logit is None or stats.max_logit.shape[1] != module.num_heads:
-        got = None if stats.max_logit is None else stats.max_logit.shape[1]
-        raise ArgumentError("qk_clip_: the heads of stats", f"{module.num_heads}", got)
     _refuse(module)
-    largest = torch.stack(peers(group).gather(stats.max_logit.amax((0, 2)))).amax(0)
-    if not (largest < torch.inf).all():
-        rule = "below inf; the parameters are unchanged"
-        raise ArgumentError("qk_clip_: max_logit of stats", rule, largest.tolist())
+    mine = _largest(stats, module.num_heads)
+    largest = torch.stack(peers(group).gather(mine)).amax(0)
+    if not bool((largest < torch.inf).all()):
+        raise ArgumentError("qk_clip_: the largest logits", "below inf, not NaN", largest.tolist())
     factor = limit / largest.clamp(min=limit)
     for parameter, by in _by_rows(module, factor):
         _times(parameter, by)
     return factor
+
+
+def _largest(stats: Stats, heads: int) -> Tensor:
+    """The largest logit of each head, [H]."""
+    if not isinstance(stats, Stats):
+        raise ArgumentTypeError("qk_clip_: stats", "statistics of attention", type(stats).__name__)
+    if stats.max_logit is None or stats.max_logit.shape[1] != heads:
+        got = None if stats.max_logit is None else stats.max_logit.shape[1]
+        raise ArgumentError("qk_clip_: the heads of stats", f"{heads}", got)
+    rows = stats.max_logit.transpose(0, 1).flatten(1)
+    return rows.amax(1) if rows.shape[1] else rows.new_full((heads,), -torch.inf)
 
 
 def _refuse(module: nn.Module) -> None:
