@@ -1,7 +1,9 @@
+import io
 import math
 
 import pytest
 import torch
+from torch.utils import _pytree
 
 import attentropy as at
 
@@ -77,3 +79,23 @@ def test_gradients_through_derived_statistics():
     for name in ("perplexity", "sparsity", "deficit", "gradient_flow", "mean_logit"):
         (g,) = torch.autograd.grad(getattr(stats, name).sum(), q, retain_graph=True)
         assert g.isfinite().all(), name
+
+
+def test_results_are_trees_of_tensors():
+    result = attended()
+    for tree in (result, result.stats.per_head()):
+        leaves, spec = _pytree.tree_flatten(tree)
+        again = _pytree.tree_unflatten(leaves, spec)
+        assert type(again) is type(tree)
+        assert any(x is leaves[0] for x in _pytree.tree_leaves(again))
+    assert any(x is result.stats.entropy for x in _pytree.tree_leaves(result))
+
+
+def test_a_layer_is_exported_with_its_statistics():
+    layer, x = at.nn.MultiheadAttention(16, 2, mask=at.causal), torch.randn(1, 5, 16)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(layer, (x,)), file)
+    file.seek(0)
+    got, want = torch.export.load(file).module()(x), layer(x)
+    assert torch.equal(got.out, want.out)
+    assert torch.equal(got.stats.entropy, want.stats.entropy)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,3 +188,9 @@ class Attended(NamedTuple):
 
     out: Tensor
     stats: Stats
+
+
+# so that torch.export and torch.func find the tensors in what a layer returns
+for _kind in (Stats, HeadStats):
+    _pytree.register_dataclass(_kind, serialized_type_name=f"attentropy.{_kind.__name__}")
+_pytree._register_namedtuple(Attended, serialized_type_name="attentropy.Attended")

@@ -16,6 +16,7 @@ which are probabilities, neither can be had in linear time, and both are None as
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -53,7 +54,9 @@ class Gumbel(Weights):
     probabilities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.tau, int | float) and 0 < self.tau < math.inf):
+        if isinstance(self.tau, bool) or not isinstance(self.tau, Real):
+            raise ArgumentTypeError("Gumbel: tau", "a number", repr(self.tau))
+        if not 0 < self.tau < math.inf:
             raise ArgumentError("Gumbel: tau", "positive and finite", self.tau)
 
 
@@ -149,8 +152,11 @@ class Decay(Weights):
             if self.rate.dim() > 1:
                 rule = "a number or of shape [H]"
                 raise ArgumentError("Decay: rate", rule, list(self.rate.shape))
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or self.rate.is_meta:
                 return
+        elif isinstance(self.rate, bool) or not isinstance(self.rate, Real | list | tuple):
+            rule = "a number or a tensor of shape [H]"
+            raise ArgumentTypeError("Decay: rate", rule, repr(self.rate))
         rates = torch.as_tensor(self.rate)
         if not bool(((rates > 0) & (rates <= 1)).all()):
             raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())

@@ -1,8 +1,9 @@
 """Softmax attention with all its statistics in one pass on the CPU, and its exact gradient.
 
 The computation is C++ (cpp/, explained in docs/kernel.md), called through ctypes on the memory of
-the tensors: no copy is made of inputs whose last stride is 1. Under torch.compile the same two
-calls are the operators `attentropy::fused` and `attentropy::fused_backward`.
+the tensors: no copy is made of inputs whose last stride is 1. Under torch.compile, and
+wherever else a call is recorded, the same two calls are the operators `attentropy::fused` and
+`attentropy::fused_backward`.
 """
 
 import struct
@@ -15,6 +16,7 @@ from attentropy.errors import UnsupportedError
 from attentropy.kernels import library
 from attentropy.kernels.autograd import once
 from attentropy.kernels.call import Call, Rows
+from attentropy.kernels.tracing import traced
 from attentropy.weights import Softmax
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -74,7 +76,7 @@ def attend(call: Call) -> Rows:
         call.q, call.k, call.v, call.scale, call.bias, call.relative,
         call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
     )  # fmt: skip
-    if torch.compiler.is_compiling():
+    if traced(*inputs[:-1]):
         from attentropy.kernels.fused_ops import fused
 
         return Rows(*fused(*inputs)[:6])
@@ -99,7 +101,8 @@ class _Fused(torch.autograd.Function):
         inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
         results: Results = Results._make(saved[10:])
         needs = ctx.needs_input_grad[:6]
-        return *once("fused", *backward(inputs, results, grads, needs)), *[None] * 5
+        found = backward(inputs, results, grads, needs)
+        return *once("fused", *found, anchors=(*saved, *grads)), *[None] * 5
 
 
 def forward(inputs: Inputs) -> Results:

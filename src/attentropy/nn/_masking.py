@@ -25,7 +25,7 @@ class Visible(NamedTuple):
 
 
 def combined(
-    parts: Iterable[MaskLike | None], bias: Relative | ALiBi | None, extent: Extent
+    parts: Iterable[MaskLike | None], bias: Tensor | Relative | ALiBi | None, extent: Extent
 ) -> Visible:
     """All masks together: what one hides is hidden, float masks add up."""
     seen, added = _sorted(parts)
@@ -36,6 +36,12 @@ def combined(
     if seen is not None:
         added = added.masked_fill(~seen.dense(extent), -torch.inf)
     return Visible(added, bias)
+
+
+def check_mask(mask: MaskLike | None) -> None:
+    """Raise unless it is a mask of attend(), or none."""
+    if mask is not None and not (isinstance(mask, Tensor) and mask.is_floating_point()):
+        as_mask(mask)
 
 
 def _sorted(parts: Iterable[MaskLike | None]) -> tuple[Mask | None, Tensor | None]:
