@@ -51,8 +51,8 @@ def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr, SAFE: tl
 
     Returns the unnormalised weights of the tile, the factor of the accumulator, and the state.
     Without STATS this is plain flash attention, which the cost of the statistics is counted
-    against. A visible logit of -inf makes t NaN, and the argmax of a row with NaN is some key:
-    SAFE, which the second launch is, gets both right.
+    against. A visible logit of -inf makes t NaN, and the argmax of a row with NaN, or with -inf
+    only, is some key: SAFE, which the second launch is, gets them right.
     """
     m, l, t, c, top = state
     largest = tl.max(s, 1)
@@ -69,7 +69,10 @@ def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr, SAFE: tl
     if STATS:
         t += tl.sum(p * (tl.maximum(z, FLOOR) if HIDES else z), 1)
         c += tl.sum(p * p, 1)
-        first = tl.min(tl.where(s == largest[:, None], j, NOWHERE), 1)
+        loud = s == largest[:, None]
+        if SAFE:
+            loud = loud & seen
+        first = tl.min(tl.where(loud, j, NOWHERE), 1)
         first = tl.where(peak < m, NOWHERE, first)
         latest = tl.where(peak > m, first, tl.minimum(first, top))
         if SAFE:
