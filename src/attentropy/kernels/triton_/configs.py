@@ -97,7 +97,7 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
     },
     "safe": {False: _ONCE_MORE, True: _ONCE_MORE},
     "laden forward": {
-        False: {16: _LOW, 32: _LOW, 64: _LOW, 128: _SMALL, 256: _SMALL},
+        False: {16: _LOW, 32: _LOW, 64: _one(32, 16, 8, 1), 128: _SMALL, 256: _SMALL},
         True: _PRECISE_LADEN,
     },
     "laden decode": {
