@@ -14,6 +14,7 @@ from attentropy.errors import ArgumentError
 from attentropy.theory._arrays import (
     Array,
     at_least,
+    floats,
     plain,
     probabilities_array,
     require,
@@ -233,10 +234,8 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     An empty or all-hidden block changes nothing.
     """
     state: tuple[float, ...] = _EMPTY
-    for block, value in zip(blocks, values, strict=True):
-        if len(block) != len(value):
-            raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
-        state = _merge(state, _state(np.asarray(block, float), np.asarray(value, float)))
+    for block, value in zip(*_checked_blocks(blocks, values), strict=True):
+        state = _merge(state, _state(block, value))
     m, rest, t, q, o = state
     if np.isneginf(m):
         return (m, 0.0, 0.0, 0.0, 0.0, m, 0.0)
@@ -244,6 +243,21 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     return tuple(
         float(a) for a in (m, 1 + rest, t, q, o / (1 + rest), m + np.log1p(rest), entropy_)
     )
+
+
+def _checked_blocks(blocks: Any, values: Any) -> tuple[list[Array], list[Array]]:
+    """Rows of scores and of values, as many and as long."""
+    for name, rows in (("blocks", blocks), ("values", values)):
+        if not np.iterable(rows) or not all(np.iterable(row) for row in rows):
+            raise ArgumentError(name, "a list of lists", rows)
+    scores = [floats("blocks", row) for row in blocks]
+    weighted = [floats("values", row) for row in values]
+    if len(scores) != len(weighted):
+        raise ArgumentError("values", f"as many as blocks, {len(scores)}", len(weighted))
+    for block, value in zip(scores, weighted, strict=True):
+        if len(block) != len(value):
+            raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
+    return scores, weighted
 
 
 _EMPTY = (-np.inf, 0.0, 0.0, 0.0, 0.0)
