@@ -91,7 +91,7 @@ def resolve(
         bias=bias,
         relative=relative,
         slopes=slopes,
-        softcap=_softcap(options.softcap),
+        softcap=check_softcap(options.softcap),
         sink=_sink(options.sink, q),
         dropout=_dropout(options.dropout),
         seed=_seed(options.dropout, weights),
@@ -349,7 +349,8 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
     return scale
 
 
-def _softcap(softcap: float | None) -> float | None:
+def check_softcap(softcap: float | None) -> float | None:
+    """The cap as a float; raises unless it is positive and finite."""
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)
     return None if softcap is None else float(softcap)

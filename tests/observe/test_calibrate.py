@@ -165,6 +165,8 @@ def test_factors_are_linear_in_log_n_and_constant_outside():
         ({"hold": "x"}, "hold must be one of"),
         ({"method": "x"}, "method must be one of"),
         ({"batches": []}, "batches must be at least one batch"),
+        ({"batches": ["text"]}, r"batches must be mappings, or tensors \[B,N,...\], got str"),
+        ({"batches": [torch.arange(9)]}, r"batches must be mappings, or tensors .* got \[9\]"),
     ],
 )
 def test_bad_arguments(model, batch, options, message):

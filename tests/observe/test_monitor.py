@@ -156,6 +156,10 @@ def test_bad_arguments():
         at.Monitor(Model(), every=0)
     with pytest.raises(ArgumentTypeError, match="sinks must be callables"):
         at.Monitor(Model(), sinks=["x"])
+    with pytest.raises(
+        ArgumentTypeError, match="alarms must be values of attentropy.observe.alarms"
+    ):
+        at.Monitor(Model(), alarms=["x"])
 
 
 class Block(nn.Module):

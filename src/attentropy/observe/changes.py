@@ -1,12 +1,15 @@
 """What steering does to one attention call: a new scale, normalised scores, another mask."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attentropy.errors import ArgumentError
 from attentropy.masks import Mask
 from attentropy.observe.asked import Asked
 from attentropy.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
@@ -15,6 +18,9 @@ from attentropy.weights import Weights
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
 RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
+
+
+Norm = bool | str | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +55,7 @@ class Change:
 
     scale: ScaleRule | float | Tensor | None = None
     temperature: Tensor | None = None
-    qk_norm: bool | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = False
+    qk_norm: Norm = False
     softcap: float | None = None
     weights: Weights | None = None
     mask: Mask | None = None
@@ -71,18 +77,32 @@ class Change:
         return _scaled(module, asked, self.scale, self.temperature)
 
 
+def check_norm(qk_norm: Norm) -> None:
+    """Raise unless it is one of the forms that steer() takes."""
+    if isinstance(qk_norm, bool | None) or qk_norm in ("rms", "layer"):
+        return
+    if callable(qk_norm) and not isinstance(qk_norm, type):
+        return
+    if not isinstance(qk_norm, Real) or not 0 < float(qk_norm) < math.inf:
+        rule = "True, 'rms', 'layer', a positive number or a function (q, k) -> (q, k)"
+        raise ArgumentError("qk_norm", rule, repr(qk_norm))
+
+
 def _normed(asked: Asked, qk_norm: Any) -> Asked:
     """Queries and keys of root mean square 1; of length 1 and a given scale; or as a function says.
 
     With mean square 1 logits stay within sqrt(d) for the scale 1 / sqrt(d).
     """
-    if qk_norm is False:
+    if qk_norm is False or qk_norm is None:
         return asked
     if callable(qk_norm):
         q, k = qk_norm(asked.q, asked.k)
         return replace(asked, q=q, k=k)
-    q, k = (unit(x, eps=1e-6) for x in (asked.q, asked.k))
-    if qk_norm is True:
+    q, k = asked.q, asked.k
+    if qk_norm == "layer":
+        q, k = (x - x.mean(-1, keepdim=True) for x in (q, k))
+    q, k = (unit(x, eps=1e-6) for x in (q, k))
+    if qk_norm is True or isinstance(qk_norm, str):
         root = asked.head_dim**0.5
         return replace(asked, q=q * root, k=k * root, scale=asked.head_dim**-0.5)
     return replace(asked, q=q, k=k, scale=float(qk_norm))

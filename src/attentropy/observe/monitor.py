@@ -65,6 +65,10 @@ class Monitor:
         for sink in sinks or ():
             if not callable(sink):
                 raise ArgumentTypeError("sinks", "callables (metrics, step)", repr(sink))
+        for alarm in alarms or ():
+            if isinstance(alarm, type) or not hasattr(alarm, "listen"):
+                rule = "values of attentropy.observe.alarms"
+                raise ArgumentTypeError("alarms", rule, repr(alarm))
         self.model, self.every, self.worst = model, every, worst
         self.watch = Watch(model)
         self.watch.recorder.training_only = True
