@@ -36,7 +36,7 @@ def steer(
     model: nn.Module,
     plan: Plan | None = None,
     *,
-    scale: ScaleRule | float | Tensor | None = None,
+    scale: ScaleRule | float | Tensor | Plan | None = None,
     temperature: Temperatures | None = None,
     qk_norm: Norm = False,
     softcap: float | None = None,
@@ -51,7 +51,7 @@ def steer(
         model: a transformers model, or one on F.scaled_dot_product_attention.
         plan: what calibrate() found: a factor per head and length.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
-            multiply the scale that the model has; others replace it.
+            multiply the scale that the model has; others replace it. A plan may stand here too.
         temperature: divides the logits: a number, one per head, or per layer name one of both.
         qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
             1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
@@ -64,6 +64,10 @@ def steer(
             ranks share every sequence. The model is called with this rank's tokens; causal models
             that take position_ids, without padding, windows and caches.
     """
+    if isinstance(scale, Plan):
+        if plan is not None:
+            raise ArgumentError("scale", "left out where a plan is given", "a plan")
+        plan, scale = scale, None
     _check(model, plan, scale, mask, weights)
     check_norm(qk_norm)
     check_softcap(softcap)
