@@ -86,16 +86,42 @@ def attend(
         sink=sink,
         dropout=dropout,
     )
+    q, k, options = steered(q, k, options)
     call = resolve(q, k, v, options)
     if Observer.call is None:
         return attended(call, run(call, kernel))
     return Observer.call(call, lambda: attended(call, run(call, kernel)))
 
 
+Change = Callable[[Tensor, Tensor, Options], tuple[Tensor, Tensor, Options]]
+
+
 class Observer:
-    """What calls go through while models are watched, set by attentropy.observe."""
+    """What calls go through while models are watched or steered, set by attentropy.observe.
+
+    `change` gives other queries, keys and options; `call` computes and records a resolved call;
+    `unseen` computes what is not recorded, and is told by what.
+    """
 
     call: ClassVar[Callable[[Call, Callable[[], Attended]], Attended] | None] = None
+    change: ClassVar[Change | None] = None
+    unseen: ClassVar[Callable[[str, Callable[[], Attended]], Attended] | None] = None
+
+
+def steered(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Options]:
+    """Queries, keys and options as the running module is steered to have them."""
+    return (q, k, options) if Observer.change is None else Observer.change(q, k, options)
+
+
+def unseen(what: str, computing: Callable[[], Attended]) -> Attended:
+    """Compute, and tell whoever watches the running module that `what` is not recorded."""
+    return computing() if Observer.unseen is None else Observer.unseen(what, computing)
+
+
+def compute(q: Tensor, k: Tensor, v: Tensor, options: Options, kernel: str = "auto") -> Attended:
+    """attend() as it is, neither steered nor watched: for what is made of several calls."""
+    call = resolve(q, k, v, options)
+    return attended(call, run(call, kernel))
 
 
 def run(call: Call, kernel: str) -> Rows:
@@ -150,7 +176,8 @@ def key_mass(q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Any) -> T
         k = _saveable(k).repeat_interleave(group, 1)
         one = k.new_ones(*k.shape[:3], 1).requires_grad_()
         given = {name: _saveable(x) for name, x in options.items()}
-        out, _ = attend(_saveable(q), k, one, kernel=kernel, **given)
+        query, key, wanted = steered(_saveable(q), k, options_of(given))
+        out, _ = compute(query, key, one, wanted, kernel)
         (mass,) = torch.autograd.grad(out.sum(), one)
     mass = mass[:, : q.shape[1], :, 0]
     return mass if mass.dtype == torch.float64 else mass.float()

@@ -325,7 +325,7 @@ def check_weights(weights: object) -> None:
 
 
 def _is_number(x: object) -> bool:
-    return isinstance(x, Real) and not isinstance(x, bool)
+    return isinstance(x, int | float | Real) and not isinstance(x, bool)
 
 
 def _is_tensor(x: object) -> bool:

@@ -70,7 +70,7 @@ def ring_attend(
         sink, a table) are this rank's part: their sum over the group is the whole.
     """
     me = peers(group)
-    asked = attention.options_of(options)
+    q, k, asked = attention.steered(q, k, attention.options_of(options))
     how = {"layout": layout, "method": method, "kernel": kernel}
     queries, keys = _agree(me, q, k, v, asked, how)
     rows = layout.runs(queries, ranks=me.size, rank=me.rank)
@@ -80,7 +80,7 @@ def ring_attend(
     way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
     if kernel != "auto":
         _check_kernel(way, kernel)
-    return attention.attended(call, ring.attend(way))
+    return attention.unseen("ring_attend()", lambda: attention.attended(call, ring.attend(way)))
 
 
 def _check_kernel(way: ring.Journey, kernel: str) -> None:

@@ -67,6 +67,23 @@ def adapts(mesh):
     torch.testing.assert_close(*ends)
 
 
+def steers(mesh):
+    """A layer over ranks is steered as the whole one, and a watch says that it is not recorded."""
+    whole, parted = layers()
+    parted.spread = at.zigzag.over(mesh)
+    x = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1)).double()
+    steering = {"scale": at.LogLengthFrom(4), "mask": at.lookback(6), "temperature": 0.5}
+    handles = [at.steer(layer, **steering) for layer in (whole, parted)]
+    out, part = whole(x).out, parted(at.zigzag.shard(x)).out
+    torch.testing.assert_close(part, at.zigzag.shard(out))
+    assert not torch.allclose(layers()[0](x).out, out, atol=1e-2)
+    for handle in handles:
+        handle.undo()
+    why = r"nothing was recorded of the model \(ring_attend\(\)"
+    with pytest.raises(RuntimeError, match=why), at.watch(parted):
+        parted(at.zigzag.shard(x))
+
+
 def work(rank):
     mesh = init_device_mesh("cpu", (2,))
     for options in kinds().values():
@@ -75,6 +92,7 @@ def work(rank):
     assert made.spread == at.contiguous.over(mesh)
     check({}, mesh, made.spread)
     adapts(mesh)
+    steers(mesh)
     with pytest.raises(at.UnsupportedError, match="context_parallel takes no cache"):
         made(torch.zeros(1, 3, WIDTH), cache=at.nn.KVCache())
     with pytest.raises(TypeError, match="group must be a ProcessGroup, a DeviceMesh or None"):

@@ -121,3 +121,27 @@ def test_everything_is_put_back_and_direct_calls_are_left_alone():
     assert attention.Observer.call is None
     assert len(outer.heads()) == len(inner.heads()) == 8
     assert {row.rows for row in outer.heads()} == {4}
+
+
+def test_a_hierarchy_is_not_recorded_in_parts_and_this_is_said():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.far, self.near = Far(), MultiheadAttention(32, 4)
+
+        def forward(self, x):
+            return self.near(self.far(x)).out
+
+    class Far(nn.Module):
+        def forward(self, x):
+            x = x[:, None]
+            return at.nn.hierarchical(x, x, x, 2).out[:, 0]
+
+    model, x = Mixed(), torch.randn(1, 32, 32)
+    why = r"nothing was recorded of far \(hierarchical\(\)"
+    with pytest.warns(RuntimeWarning, match=why), at.watch(model) as w:
+        model(x)
+    assert {row.layer for row in w.heads()} == {"near"}
+    why = r"nothing was recorded of the model \(hierarchical"
+    with pytest.raises(RuntimeError, match=why), at.watch(model.far):
+        model(x)

@@ -388,6 +388,8 @@ def test_json_and_frame_and_table():
     rows = from_json(w.to_json())
     assert [repr(row) for row in rows] == [repr(row) for row in w.heads()]
     assert len(w.frame()) == w.table().row_count == 8
+    printed = str(w.table()).splitlines()
+    assert [line.split()[0] for line in printed[2:]] == [row.layer for row in w.heads()]
     with pytest.raises(AttentropyError, match="no file of head rows"):
         from_json("{}")
     with pytest.raises(AttentropyError, match="version 9, not 1"):

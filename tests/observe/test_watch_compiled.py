@@ -4,6 +4,9 @@ import pytest
 import torch
 
 import attentropy as at
+from attentropy import nn
+from attentropy.observe.rows import STATISTICS
+from attentropy.observe.watch import NothingRecorded
 from tests.observe.test_watch import CAUSAL, Model
 from tests.observe.zoo import build, inputs
 
@@ -54,3 +57,54 @@ def test_transformers_in_one_graph_with_gradients(wrapped):
     weight.grad = None
     assert {row.rows for row in w.heads()} == {28}
     assert w.heads()[0].layer == "model.layers.0.self_attn"
+
+
+LAYERS = {
+    "plain": lambda: nn.MultiheadAttention(32, 4),
+    "grouped": lambda: nn.MultiheadAttention(
+        32, 4, num_kv_heads=2, mask=at.causal & at.lookback(5), scale=at.LogLength(2.0)
+    ),
+    "rotary": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.RotaryPositions()),
+    "alibi": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.ALiBi(4)),
+    "relative": lambda: nn.MultiheadAttention(32, 4, positions=nn.RelativeBias(4, 5)),
+    "strided": lambda: nn.MultiheadAttention(32, 4, mask=at.strided(2)),
+    "cosine": lambda: nn.CosineAttention(32, 4),
+    "gated": lambda: nn.GatedAttentionUnit(32, key_dim=16),
+    "linear": lambda: nn.LinearAttention(32, 4),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_attentropy_are_recorded_as_when_not_compiled(name):
+    model, x = LAYERS[name](), torch.randn(3, 11, 32)
+    with at.watch(model) as w:
+        plain = model(x).out
+    compiled = torch.compile(model, **COMPILED)
+    with at.watch(model) as v:
+        for _ in range(2):
+            out = compiled(x).out
+        out.sum().backward()
+    torch.testing.assert_close(out, plain)
+    for one, two in zip(w.heads(), v.heads(), strict=True):
+        assert two.rows == 2 * one.rows
+        for statistic in set(STATISTICS) - {"rows", "twin"}:
+            ours, theirs = getattr(two, statistic), getattr(one, statistic)
+            assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5, nan_ok=True), statistic
+    assert torch.equal(compiled(x).out, out)
+
+
+def test_what_a_compiled_graph_hides_is_said():
+    model, x = nn.AdditiveAttention(32, 4), torch.randn(2, 5, 32)
+    compiled = torch.compile(model, **COMPILED)
+    why = r"nothing was recorded of the model \(additive scores in a compiled graph\)"
+    with pytest.raises(NothingRecorded, match=why), at.watch(model):
+        compiled(x)
+
+
+def test_a_monitor_says_so_too():
+    model, x = nn.AdditiveAttention(32, 4), torch.randn(2, 5, 32)
+    compiled = torch.compile(model, **COMPILED)
+    with at.Monitor(model, sinks=[]) as monitor:
+        compiled(x).out.sum().backward()
+        with pytest.warns(RuntimeWarning, match="additive scores in a compiled graph"):
+            monitor.step()

@@ -261,11 +261,25 @@ def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -
         s4.masked_fill_(table_part(call.bias, tiler, block, keys).isneginf(), value)
 
 
+def first_seen(tiler: Tiler) -> Tensor:
+    """The lowest visible key of every row, [B,H,Q]; -1 where there is none."""
+    first = torch.full(tiler.q.shape[:3], -1, device=tiler.q.device)
+    for block in tiler.blocks():
+        part = tiler.part(block, first)
+        for keys in reversed(tiler.key_ranges(block)):
+            seen = torch.ones(*part.shape, keys.stop - keys.start, device=first.device)
+            hide(seen, tiler, block, keys, value=0.0)
+            top, at = seen.max(-1)
+            part.copy_(torch.where(top > 0, at + keys.start, part))
+    return first
+
+
 def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
-    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
+    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile, maybe in a buffer."""
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
-        return torch.bmm(weights, v)
+        shape = (*weights.shape[:2], v.shape[2])
+        return torch.bmm(weights, v, out=tiler.buffer("means", shape))
     out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
     seen = torch.ones_like(weights)
     hide(tiler.four(block, seen), tiler, block, keys, value=0.0)

@@ -25,7 +25,7 @@ class Visible(NamedTuple):
 
 
 def combined(
-    parts: Iterable[MaskLike | None], bias: Relative | ALiBi | None, extent: Extent
+    parts: Iterable[MaskLike | None], bias: Tensor | Relative | ALiBi | None, extent: Extent
 ) -> Visible:
     """All masks together: what one hides is hidden, float masks add up."""
     seen, added = _sorted(parts)

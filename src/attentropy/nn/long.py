@@ -7,7 +7,7 @@ attended to apart are joined exactly, by their log-sum-exp: with shares w_i = e^
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.attention import attend
+from attentropy.attention import attend, compute, steered, unseen
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.masks import Extent, Mask, Where, causal, documents, full
 from attentropy.nn._checks import count
+from attentropy.resolve import Options
 from attentropy.scales import ScaleRule
 from attentropy.scores import Dot, Score
 from attentropy.types import Attended, Stats
@@ -74,16 +75,41 @@ def hierarchical(
         scale: as in attend(); a rule is asked with all keys that a query sees.
         kernel: as in attend().
     """
-    plan = _Plan.of(q, k, window, levels, mask)
-    rule = Dot().default_scale(q.shape[3]) if score is None else score.default_scale(q.shape[3])
-    given: Any = rule if scale is None else scale
-    if callable(given):
-        given = given(q.shape[3], plan.visible().to(torch.promote_types(q.dtype, torch.float32)))
-    run = partial(attend, q, score=score, scale=given, kernel=kernel)
-    parts = [run(k, v, mask=plan.near())]
+    q, k, options = steered(q, k, Options(mask=mask, score=score, scale=scale))
+    plan = _Plan.of(q, k, window, levels, _only_causal(options))
+    run = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
+    return unseen("hierarchical()", lambda: reduce(join, _levels(run, k, v, plan)))
+
+
+def _levels(run: Run, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[Attended]:
+    """What each level sees."""
+    yield run(k, v, mask=plan.near())
     for level in range(1, plan.levels + 1):
-        parts += _means(run, k, v, plan, level)
-    return reduce(join, parts)
+        yield from _means(run, k, v, plan, level)
+
+
+def _only_causal(options: Options) -> Mask | None:
+    """The mask of options that have nothing else than hierarchical() takes."""
+    given = [n for n in ("weights", "bias", "softcap") if getattr(options, n) is not None]
+    if given:
+        raise UnsupportedError(f"hierarchical takes no {given[0]}, to which it is steered")
+    mask = options.mask
+    if mask is not None and mask is not causal and mask is not full:
+        raise UnsupportedError(f"hierarchical takes mask=None or causal, not {mask}")
+    return causal if mask is causal else None
+
+
+def _scale_of_all(q: Tensor, plan: "_Plan", options: Options) -> Any:
+    """The scale, of which a rule is asked with all keys that a query sees."""
+    score = Dot() if options.score is None else options.score
+    given: Any = score.default_scale(q.shape[3]) if options.scale is None else options.scale
+    if not callable(given):
+        return given
+    return given(q.shape[3], plan.visible().to(torch.promote_types(q.dtype, torch.float32)))
+
+
+def _part(q: Tensor, options: Options, kernel: str, k: Tensor, v: Tensor, mask: Mask) -> Attended:
+    return compute(q, k, v, options._replace(mask=mask), kernel)
 
 
 def join(a: Attended, b: Attended) -> Attended:
@@ -161,8 +187,6 @@ class _Plan(NamedTuple):
         if q.shape[2] > k.shape[2]:
             rule = f"at most the number of keys {k.shape[2]}"
             raise ArgumentError("hierarchical: the number of queries", rule, q.shape[2])
-        if mask is not None and mask is not causal and mask is not full:
-            raise UnsupportedError(f"hierarchical takes mask=None or causal, not {mask}")
         most = max(0, (max(k.shape[2], 1) - 1).bit_length())
         enough = next(i for i in range(most + 1) if window << i >= k.shape[2] or i == most)
         if levels is not None:

@@ -1,4 +1,7 @@
-"""What steering does to one attention call: a new scale, normalised scores, another mask."""
+"""What steering does to one attention call: a new scale, normalised scores, another mask.
+
+A call of a model's own attention is described as `Asked`; one of attend() by its `Options`.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError
-from attentropy.masks import Mask
+from attentropy.errors import ArgumentError, UnsupportedError
+from attentropy.masks import Extent, Mask
+from attentropy.nn._masking import combined
 from attentropy.observe.asked import Asked
+from attentropy.resolve import Options
 from attentropy.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
-from attentropy.scores import unit
+from attentropy.scores import Cosine, Dot, Score, unit
 from attentropy.weights import Weights
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
@@ -63,9 +68,9 @@ class Change:
 
     def __call__(self, module: nn.Module, asked: Asked) -> Asked:
         """The call as it is to be made."""
-        if self.applied is not None:
-            self.applied[0] = True
-        asked = _normed(asked, self.qk_norm)
+        self._reached()
+        q, k, scale = _normed(asked.q, asked.k, self.qk_norm)
+        asked = replace(asked, q=q, k=k, scale=asked.scale if scale is None else scale)
         if self.mask is not None:
             batch, heads, _, _ = asked.sizes
             sight = asked.sight.meet(self.mask, batch=batch, heads=heads, device=asked.q.device)
@@ -74,7 +79,52 @@ class Change:
             asked = replace(asked, softcap=self.softcap)
         if self.weights is not None:
             asked = replace(asked, weights=self.weights)
-        return _scaled(module, asked, self.scale, self.temperature)
+        visible = asked.sight.visible(device=asked.q.device)
+        return replace(asked, scale=self.rescaled(module, asked.scale, asked.head_dim, visible))
+
+    def of_attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
+    ) -> tuple[Tensor, Tensor, Options]:
+        """The same for a call of attend(), which checks what comes of it."""
+        self._reached()
+        q, k, scale = _normed(q, k, self.qk_norm)
+        if scale is not None:
+            _check_score(options.score)
+            options = options._replace(score=None, scale=scale)
+        if self.mask is not None:
+            batch, heads, queries, _ = q.shape
+            extent = Extent(batch, heads, queries, k.shape[2], q.device)
+            seen = combined((options.mask, self.mask), options.bias, extent)
+            options = options._replace(mask=seen.mask, bias=seen.bias)
+        if self.softcap is not None:
+            options = options._replace(softcap=self.softcap)
+        if self.weights is not None:
+            options = options._replace(weights=self.weights)
+        if self.scale is not None or self.temperature is not None:
+            score = Dot() if options.score is None else options.score
+            options = options._replace(scale=_Rescaled(module, self, score, options.scale))
+        return q, k, options
+
+    def rescaled(self, module: nn.Module, now: Any, head_dim: int, visible: Tensor) -> Any:
+        """The scale in place of the one that a call has `now`."""
+        new, rule = now, self.scale
+        if isinstance(rule, Planned):
+            new = new * rule(head_dim, visible)
+        elif isinstance(rule, RELATIVE):
+            new = new * rule(head_dim, visible) * head_dim**0.5
+        elif callable(rule) and not isinstance(rule, Tensor):
+            new = rule(head_dim, visible) / _prescaled(module, now)
+        elif rule is not None:
+            new = rule / _prescaled(module, now)
+        if isinstance(new, Tensor):
+            new = new.view(1, -1, 1) if new.dim() == 1 else new
+        if self.temperature is not None:
+            new = new / self.temperature.to(visible.device).view(1, -1, 1)
+        return new
+
+    def _reached(self) -> None:
+        if self.applied is not None:
+            self.applied[0] = True
 
 
 def check_norm(qk_norm: Norm) -> None:
@@ -88,46 +138,56 @@ def check_norm(qk_norm: Norm) -> None:
         raise ArgumentError("qk_norm", rule, repr(qk_norm))
 
 
-def _normed(asked: Asked, qk_norm: Any) -> Asked:
+@dataclass(frozen=True, eq=False)
+class _Rescaled:
+    """The rule of a call of attend() whose own scale is changed."""
+
+    module: nn.Module
+    change: Change
+    score: Score
+    scale: ScaleRule | float | Tensor | None
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        """The scale, broadcastable to [B,H,Q]."""
+        now: Any = self.score.default_scale(head_dim) if self.scale is None else self.scale
+        if callable(now) and not isinstance(now, Tensor):
+            now = now(head_dim, visible)
+        if isinstance(now, Tensor):
+            now = now.view(1, -1, 1) if now.dim() == 1 else now
+        new = self.change.rescaled(self.module, now, head_dim, visible)
+        return torch.as_tensor(new, dtype=visible.dtype, device=visible.device)
+
+
+def _normed(q: Tensor, k: Tensor, qk_norm: Any) -> tuple[Tensor, Tensor, float | None]:
     """Queries and keys of root mean square 1; of length 1 and a given scale; or as a function says.
 
     With mean square 1 logits stay within sqrt(d) for the scale 1 / sqrt(d).
     """
     if qk_norm is False or qk_norm is None:
-        return asked
+        return q, k, None
     if callable(qk_norm):
-        q, k = qk_norm(asked.q, asked.k)
-        return replace(asked, q=q, k=k)
-    q, k = asked.q, asked.k
+        q, k = qk_norm(q, k)
+        return q, k, None
     if qk_norm == "layer":
         q, k = (x - x.mean(-1, keepdim=True) for x in (q, k))
     q, k = (unit(x, eps=1e-6) for x in (q, k))
-    if qk_norm is True or isinstance(qk_norm, str):
-        root = asked.head_dim**0.5
-        return replace(asked, q=q * root, k=k * root, scale=asked.head_dim**-0.5)
-    return replace(asked, q=q, k=k, scale=float(qk_norm))
+    if qk_norm is not True and not isinstance(qk_norm, str):
+        return q, k, float(qk_norm)
+    root = q.shape[-1] ** 0.5
+    return q * root, k * root, 1 / root
 
 
-def _scaled(module: nn.Module, asked: Asked, scale: Any, temperature: Tensor | None) -> Asked:
-    new: Any = asked.scale
-    visible = asked.sight.visible(device=asked.q.device)
-    if isinstance(scale, Planned):
-        new = new * scale(asked.head_dim, visible)
-    elif isinstance(scale, RELATIVE):
-        new = new * scale(asked.head_dim, visible) * asked.head_dim**0.5
-    elif callable(scale) and not isinstance(scale, Tensor):
-        new = scale(asked.head_dim, visible) / _prescaled(module, asked)
-    elif scale is not None:
-        new = scale / _prescaled(module, asked)
-    if isinstance(new, Tensor):
-        new = new.view(1, -1, 1) if new.dim() == 1 else new
-    if temperature is not None:
-        new = new / temperature.to(asked.q.device).view(1, -1, 1)
-    return replace(asked, scale=new)
+def _check_score(score: Any) -> None:
+    """Raise unless the score of normed queries and keys is their dot product."""
+    if score is not None and not isinstance(score, Dot | Cosine):
+        raise UnsupportedError(
+            f"steer(qk_norm=...) takes dot products and cosines, not the score {score}; pass a "
+            "function (q, k) -> (q, k)"
+        )
 
 
-def _prescaled(module: nn.Module, asked: Asked) -> float:
+def _prescaled(module: nn.Module, now: Any) -> float:
     """The factor that a model (OPT, Whisper, BART) puts on its queries before attention."""
     factor = getattr(module, "scaling", 1.0)
-    plain = isinstance(asked.scale, float) and asked.scale == 1.0
+    plain = isinstance(now, float) and now == 1.0
     return factor if plain and isinstance(factor, float) and factor > 0 else 1.0

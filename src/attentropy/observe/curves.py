@@ -47,6 +47,9 @@ class CurveRecorder(Recorder):
     def record(self, owner: Owner, asked: Asked, out: Tensor | None, stats: Stats) -> None:
         """Add the rows of one call to the curve of its layer."""
         if asked.cross or stats.entropy is None:
+            kind = type(asked.weights).__name__
+            left = "cross-attention" if asked.cross else f"{kind} weights, which have no entropy"
+            self.missed[owner.name] = left
             return
         rows = self._last_rows(asked)
         visible = stats.visible[:, :, rows]

@@ -1,11 +1,13 @@
 """Models made of attentropy itself: calls of attend() by a watched module are recorded as they are.
 
 While anything is watched, attend() hands its calls here; the output stays the kernel's own, and so
-do the statistics of every row. Code that torch.compile is tracing is not listened to.
+do the statistics of every row. What cannot be recorded is noted, and told when the watch ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,13 +22,19 @@ from attentropy.observe.sight import Sight
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 from attentropy.types import Attended
+from attentropy.weights import Gumbel
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Heard(Asked):
     """A call of attend(), whose logits may be made of anything that attend() takes."""
 
-    tiler: Tiler
+    call: Call
+
+    @cached_property
+    def tiler(self) -> Tiler:
+        """The logits of the call, with this scale."""
+        return Tiler(self.call._replace(scale=torch.as_tensor(self.scale)))
 
     def attend(self) -> Attended:
         raise AssertionError("a call of attend() is only observed")
@@ -89,25 +97,41 @@ def install() -> None:
     """One more user."""
     _Ear.users += 1
     attention.Observer.call = staticmethod(_observed)
+    attention.Observer.unseen = staticmethod(_unseen)
 
 
 def uninstall() -> None:
     """One user less; the last one puts everything back."""
     _Ear.users -= 1
     if not _Ear.users:
-        attention.Observer.call = None
+        attention.Observer.call = attention.Observer.unseen = None
 
 
 def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:
-    if Working.on or torch.compiler.is_compiling():
+    if Working.on:
         return compute()
-    Working.on = True  # a softmax inside is the kernel's, not the model's
-    try:
+    with _working():
         attended = compute()
         _record(call, attended)
-    finally:
-        Working.on = False
     return attended
+
+
+def _unseen(what: str, compute: Callable[[], Attended]) -> Attended:
+    owner = None if Working.on else owner_of(stack.current())
+    if owner is not None and owner.recorder.wants():
+        owner.recorder.missed[owner.name] = f"{what}, which returns exact statistics itself"
+    with _working():
+        return compute()
+
+
+@contextmanager
+def _working() -> Iterator[None]:
+    """A softmax inside is the kernel's, not the model's."""
+    before, Working.on = Working.on, True
+    try:
+        yield
+    finally:
+        Working.on = before
 
 
 @torch.no_grad()
@@ -116,16 +140,58 @@ def _record(call: Call, attended: Attended) -> None:
     owner = owner_of(module)
     if owner is None or not owner.recorder.wants() or not call.q.numel() or not call.k.shape[2]:
         return
-    asked = Heard(
+    sight = _sight(call, cross=owner.kind == "cross")
+    if torch.compiler.is_compiling():
+        if _by_hand(call):
+            owner.recorder.missed[owner.name] = f"{_by_hand(call)} in a compiled graph"
+            return
+        asked = _plain(call, sight)
+    else:
+        asked = Heard(
+            q=call.q,
+            k=call.k,
+            v=call.v,
+            sight=sight,
+            scale=call.scale,
+            bias=call.bias,
+            weights=call.weights,
+            call=call,
+        )
+    owner.recorder.record(owner, asked, attended.out.detach(), attended.stats)
+
+
+def _by_hand(call: Call) -> str | None:
+    """What logits have that takes the tiles of a kernel, which torch.compile does not trace."""
+    if call.additive is not None:
+        return "additive scores"
+    return "Gumbel noise" if isinstance(call.weights, Gumbel) else None
+
+
+def _plain(call: Call, sight: Sight) -> Asked:
+    """A call on dot products, with its bias in one table."""
+    added = [x for x in (call.bias, _of_distance(call)) if x is not None]
+    return Asked(
         q=call.q,
         k=call.k,
         v=call.v,
-        sight=_sight(call, cross=owner.kind == "cross"),
+        sight=sight,
         scale=call.scale,
-        bias=call.bias,
-        tiler=Tiler(call),
+        bias=sum(added[1:], added[0]) if added else None,
+        softcap=call.softcap,
+        sink=call.sink,
+        weights=call.weights,
     )
-    owner.recorder.record(owner, asked, attended.out.detach(), attended.stats)
+
+
+def _of_distance(call: Call) -> Tensor | None:
+    """The bias of the distance of a key from the query, [1,H,Q,K]."""
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    place = torch.arange(queries, device=call.q.device)[:, None] + (keys - queries)
+    away = torch.arange(keys, device=call.q.device) - place
+    if call.relative is not None:
+        reach = call.relative.shape[1] // 2
+        return call.relative[:, away.clamp(-reach, reach) + reach][None]
+    return None if call.slopes is None else -call.slopes.view(1, -1, 1, 1) * away.abs()
 
 
 def _sight(call: Call, *, cross: bool) -> Sight:

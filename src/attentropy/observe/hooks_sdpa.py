@@ -24,6 +24,7 @@ from attentropy.observe.sight import (
     from_table,
 )
 from attentropy.observe.slots import owner_of
+from attentropy.observe.stack import Working
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -34,7 +35,6 @@ class _Patch:
     users = 0
     original: Callable[..., Tensor] = staticmethod(F.scaled_dot_product_attention)
     fast_path = True
-    passing = False
 
 
 def install() -> None:
@@ -59,11 +59,11 @@ def uninstall() -> None:
 @contextmanager
 def passing() -> Iterator[None]:
     """Calls inside are passed on to torch."""
-    before, _Patch.passing = _Patch.passing, True
+    before, Working.passing = Working.passing, True
     try:
         yield
     finally:
-        _Patch.passing = before
+        Working.passing = before
 
 
 def _attention(
@@ -84,7 +84,7 @@ def _attention(
         )  # fmt: skip
 
     module = stack.current()
-    if _Patch.passing or not is_touched(module) or more or not _usable(query, key, value):
+    if Working.passing or not is_touched(module) or more or not _usable(query, key, value):
         return plain()
     assert module is not None
     q, k, v = (_four(x) for x in (query, key, value))

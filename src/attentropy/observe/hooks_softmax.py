@@ -82,7 +82,8 @@ def uninstall() -> None:
 
 def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if Working.on or not isinstance(input, Tensor):
+        # into memory that is there already, only a kernel writes: one of ours, called by a graph
+        if Working.on or not isinstance(input, Tensor) or kwargs.get("out") is not None:
             return original(input, *args, **kwargs)
         Working.on = True
         try:

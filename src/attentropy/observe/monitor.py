@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from attentropy.errors import ArgumentError, ArgumentTypeError
 from attentropy.observe.alarms import DEFAULT, Alarm, Ring, Sample
 from attentropy.observe.record import RunStore
+from attentropy.observe.recorder import listed
 from attentropy.observe.rows import HeadRow
 from attentropy.observe.shared import Sample as SharedSample
 from attentropy.observe.shared import Shared
@@ -212,12 +213,13 @@ class Monitor:
     def _warn_if_silent(self) -> None:
         self._silent += 1
         if self._silent == 1:
-            warnings.warn(
-                "attentropy: a training step was sampled, but no attention was seen in it; is "
-                "the model in training mode, and is it the module that is called?",
-                RuntimeWarning,
-                stacklevel=2,
+            missed = self.watch.recorder.missed
+            why = "is the model in training mode, and is it the module that is called?"
+            why = listed(missed) if missed else why
+            text = (
+                f"attentropy: a training step was sampled, but no attention was seen in it; {why}"
             )
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _is_distributed() -> bool:

@@ -101,10 +101,10 @@ class Plan:
 
     def table(self) -> Any:
         """Before and after, length by length, as a rich table."""
-        from rich.table import Table
+        from attentropy.observe.tables import Printed
 
         columns = ("length", "entropy", "entropy, steered", "perplexity", "perplexity, steered")
-        shown = Table(*columns, title=f"held at {self.reference}: {self.hold}")
+        shown = Printed(*columns, title=f"held at {self.reference}: {self.hold}")
         for effect in self.effects:
             numbers = (
                 effect.entropy_before, effect.entropy_after,

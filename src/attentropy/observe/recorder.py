@@ -17,7 +17,8 @@ class Recorder:
     """Counts forward passes of the watched model and fills the slots of its owners.
 
     `every` records one forward pass in so many; `keep` is "mean" or "rows"; `sample` bounds the
-    rows per call whose weights are looked at one by one.
+    rows per call whose weights are looked at one by one. `missed` says by what a module attended
+    that could not be recorded.
     """
 
     def __init__(self, *, every: int, keep: str, sample: int | None) -> None:
@@ -27,6 +28,7 @@ class Recorder:
         self.inside = False
         self.recording = True
         self.training_only = False
+        self.missed: dict[str, str] = {}
         self._counted: Tensor | None = None
 
     def begin(self, model: nn.Module, *_: Any) -> None:
@@ -120,6 +122,13 @@ def softmax_stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
         collision=wide.square().sum(-1),
         visible=seen.sum(-1),
     )
+
+
+def listed(missed: dict[str, str]) -> str:
+    """What `missed` says, in a sentence."""
+    ways = sorted(set(missed.values()))
+    each = (f"{', '.join(n or 'the model' for n in missed if missed[n] == w)} ({w})" for w in ways)
+    return f"nothing was recorded of {'; '.join(each)}"
 
 
 def heads_of(module: nn.Module) -> int | None:

@@ -187,10 +187,13 @@ COLUMNS = {
 
 
 def table(rows: Iterable[HeadRow]) -> "Table":
-    """A rich table of the most telling columns."""
-    from rich.table import Table
+    """A rich table of the most telling columns; print() shows it too."""
+    from attentropy.observe.tables import Printed
 
-    shown = Table("layer", "head", *COLUMNS.values(), title="attention heads")
+    shown = Printed(title="attention heads", box=None, padding=(0, 0, 0, 1))
+    shown.add_column("layer", overflow="fold")
+    for title in ("head", *COLUMNS.values()):
+        shown.add_column(title, justify="right", overflow="fold")
     for row in rows:
         name = row.label.rpartition(".")[0]
         cells = (f"{getattr(row, column):.3g}" for column in COLUMNS)

@@ -1,6 +1,7 @@
 """Computing a model's attention call: with its change if it is steered, recorded if watched."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,21 @@ from attentropy.observe.asked import Asked
 from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
+from attentropy.resolve import Options
 
 CHANGES = "_attentropy_changes"
 
-Change = Callable[[nn.Module, Asked], Asked]
+
+class Change(Protocol):
+    """What steer() makes of a module's own attention calls, and of its calls of attend()."""
+
+    def __call__(self, module: nn.Module, asked: Asked) -> Asked: ...
+
+    def of_attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
+    ) -> tuple[Tensor, Tensor, Options]:
+        """Other queries, keys and options of attend()."""
+        ...
 
 
 def changes_of(module: nn.Module | None) -> tuple[Change, ...]:

@@ -19,6 +19,7 @@ from attentropy.layouts import Placed, Spread
 from attentropy.masks import causal
 from attentropy.observe.asked import Asked
 from attentropy.observe.sight import Sight
+from attentropy.resolve import Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,16 @@ class Spreading:
         (placed,) = self.spread.shares(queries, device=asked.q.device)
         _check_window(module, placed)
         return replace(asked, sight=_global(module, asked, placed), spread=self.spread)
+
+    def of_attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
+    ) -> tuple[Tensor, Tensor, Options]:
+        """Refused: positions and caches inside of such a layer would stay those of one rank."""
+        raise UnsupportedError(
+            f"steer(context_parallel=...) does not spread calls of attend(), which "
+            f"{type(module).__name__} makes; give context_parallel= to the layer of attentropy.nn, "
+            "or call attentropy.ring_attend in the model"
+        )
 
 
 def _refusal(module: nn.Module, what: str) -> UnsupportedError:

@@ -1,6 +1,10 @@
-"""Which module is running? A stack kept by forward hooks on modules that may own attention."""
+"""Which module is running? A stack kept by forward hooks on modules that may own attention.
+
+Each thread has its own.
+"""
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,18 +17,23 @@ _WRAPPERS = re.compile(
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
-_running: list[nn.Module] = []
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running: list[nn.Module] = []
+        self.on = False
+        self.passing = False
 
 
-class Working:
-    """`on` while attentropy itself computes: a softmax of its own is none of the model."""
-
-    on = False
+Working = _Thread()
+"""Of this thread: `on` while attentropy itself computes, for a softmax of its own is none of the
+model; `passing` while calls of scaled_dot_product_attention go on to torch.
+"""
 
 
 def current() -> nn.Module | None:
     """The innermost module with hooks that is running."""
-    return _running[-1] if _running else None
+    return Working.running[-1] if Working.running else None
 
 
 def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -75,8 +84,8 @@ def track(
 
 # at the level of the module, so that a model with these hooks can be pickled
 def _enter(module: nn.Module, args: Any) -> None:
-    _running.append(module)
+    Working.running.append(module)
 
 
 def _leave(module: nn.Module, args: Any, output: Any) -> None:
-    _running.pop()
+    Working.running.pop()

@@ -8,9 +8,9 @@ The change is persistent and never bound to a `with` block: activation checkpoin
 attention in the backward pass, and would do so with the other attention.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.groups import Group
 from attentropy.layouts import Spread, spread
 from attentropy.masks import Mask
-from attentropy.observe import hooks_sdpa, hooks_transformers, stack
+from attentropy.observe import hooks_sdpa, hooks_transformers, stack, steer_attend
 from attentropy.observe.changes import Change, Norm, check_norm
 from attentropy.observe.plan import Plan
 from attentropy.observe.run import CHANGES
@@ -48,7 +48,9 @@ def steer(
     """Change every attention call of `model`, or of some layers, and return the handle.
 
     Args:
-        model: a transformers model, or one on F.scaled_dot_product_attention.
+        model: a transformers model, or one that calls F.scaled_dot_product_attention or attend(),
+            as the layers of attentropy.nn do. Calls of attend() get these options in place of
+            theirs.
         plan: what calibrate() found: a factor per head and length.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
             multiply the scale that the model has; others replace it. A plan may stand here too.
@@ -59,7 +61,8 @@ def steer(
         softcap: c in c * tanh(s / c).
         weights: a value of attentropy.weights in place of softmax.
         mask: hides more keys; the model's own mask stays.
-        layers: names (or beginnings of names) of modules, or a function of the name.
+        layers: names of modules, which stand for all modules inside of them, or a function of the
+            name of the module that calls attention, as `w.heads()` of watch() has it.
         context_parallel: a mesh of one dimension or a group, or `at.zigzag.over(mesh)`, whose
             ranks share every sequence. The model is called with this rank's tokens; causal models
             that take position_ids, without padding, windows and caches.
@@ -81,11 +84,11 @@ def steer(
         applied=applied,
     )
     handle = Steered(applied)
-    found = list(stack.candidates(model))
-    if not found:
+    candidates = list(stack.candidates(model))
+    if not candidates:
         rule = "one that has modules of its own, which call attention"
         raise ArgumentError("model", rule, type(model).__name__)
-    chosen = [pair for pair in found if _matches(pair[0], layers)]
+    chosen = [pair for pair in candidates if _matches(pair[0], layers)]
     if not chosen:
         raise ArgumentError("layers", "names of modules of the model", repr(layers))
     planned = [
@@ -100,7 +103,9 @@ def steer(
         handle._spread(model, [module for _, module in chosen], context_parallel, mask)
     for (_, module), change in zip(chosen, planned, strict=True):
         handle._attach(module, change)
-    handle._install(model)
+    for _, module in candidates:
+        handle._track(module)
+    handle._install(model, layers)
     return handle
 
 
@@ -131,6 +136,9 @@ class Steered:
                 module.__dict__[CHANGES] = left
 
         self._undo.append(detach)
+
+    def _track(self, module: nn.Module) -> None:
+        """Also modules that are not changed: their calls are not those of what is around them."""
         self._undo.extend(handle.remove for handle in stack.track(module))
 
     def _spread(
@@ -145,12 +153,13 @@ class Steered:
         for module in modules:
             self._attach(module, Spreading(ring))
 
-    def _install(self, model: nn.Module) -> None:
+    def _install(self, model: nn.Module, layers: Any) -> None:
         if hooks_transformers.is_model(model):
             self._undo.append(hooks_transformers.install(model))
-        hooks_sdpa.install()
-        self._undo.append(hooks_sdpa.uninstall)
-        reached = _Reached(self._applied)
+        for taken in (hooks_sdpa, steer_attend):
+            taken.install()
+            self._undo.append(taken.uninstall)
+        reached = _Reached(self._applied, layers is None)
         self._undo.append(model.register_forward_hook(reached).remove)
 
 
@@ -159,14 +168,20 @@ class _Reached:
     """Raises after a forward pass that the change did not reach."""
 
     applied: list[bool]
+    everywhere: bool
 
     def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or self.applied[0]:
             return
+        why = (
+            "it computes attention by hand or with a kernel of its own, which can be watched but "
+            "not steered; undo() and call F.scaled_dot_product_attention or attentropy.attend in "
+            "the model"
+        )
+        if not self.everywhere:
+            why = "none of `layers` calls attention itself; watch() says by name which modules do"
         raise UnsupportedError(
-            f"steer() reached no attention call of {type(model).__name__}: it computes attention "
-            "by hand or with a kernel of its own, which can be watched but not steered; undo() "
-            "and call F.scaled_dot_product_attention or attentropy.attend in the model"
+            f"steer() reached no attention call of {type(model).__name__}: {why}"
         )
 
 
@@ -198,8 +213,8 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentError("scale", "left out where a plan is given", repr(scale))
     if scale is not None:
         check_scale(scale)
-    if isinstance(scale, float) and not math.isfinite(scale):
-        raise ArgumentError("scale", "finite", scale)
+    if isinstance(scale, Real | Tensor) and not torch.as_tensor(scale).isfinite().all():
+        raise ArgumentError("scale", "finite", repr(scale))
     if mask is not None and not isinstance(mask, Mask):
         raise ArgumentTypeError("mask", "a Mask", repr(mask))
     if weights is not None and not isinstance(weights, Weights):

@@ -8,8 +8,11 @@ Attention is taken over at two places, the attention interface of transformers a
 scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
 attentropy.nn make, and, for code that computes attention by hand, at its softmax. Outputs stay
 those of the model to kernel rounding; where it uses dropout on weights, the draw is another.
+Modules that attend in a way that cannot be recorded are named when the watch stops: by a warning,
+or by NothingRecorded if there is nothing else.
 """
 
+import warnings
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +32,7 @@ from attentropy.observe import (
     stack,
 )
 from attentropy.observe.profile import Profile, profiles
-from attentropy.observe.recorder import Recorder, heads_of
+from attentropy.observe.recorder import Recorder, heads_of, listed
 from attentropy.observe.rows import HeadRow
 from attentropy.observe.slots import ATTRIBUTE, Owner, Place, Slot, owner_of
 
@@ -68,6 +71,7 @@ class Watch:
         self.recorder = Recorder(every=every, keep=keep, sample=sample)
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, shared.Shared] | None = None
+        self._told: set[str] = set()
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -85,6 +89,7 @@ class Watch:
         if self._undo is not None:
             undo, self._undo = self._undo, None
             undo.close()
+            self._tell_missed()
 
     def __enter__(self) -> "Watch":
         return self.start()
@@ -216,6 +221,14 @@ class Watch:
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
 
+    def _tell_missed(self) -> None:
+        """Warn once of modules that attended unseen, where others were recorded."""
+        missed = {n: how for n, how in self.recorder.missed.items() if n not in self._told}
+        if missed and self.places():
+            self._told.update(missed)
+            text = f"attentropy: {listed(missed)}; rows of other modules are complete"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
 
 def _same(args: Any, kwargs: Any) -> bool:
     """Do query and key of a MultiheadAttention call come from one tensor?"""
@@ -226,6 +239,8 @@ def _same(args: Any, kwargs: Any) -> bool:
 
 def _why(model: nn.Module, recorder: Recorder) -> str:
     name = type(model).__name__
+    if recorder.missed:
+        return listed(recorder.missed)
     if not recorder.forwards:
         return (
             f"nothing was recorded: no forward pass of {name} ran while it was watched; "
