@@ -23,16 +23,12 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with np.errstate(all="ignore"):
-            arrays = [_given(name, value) for name, value in zip(names, args, strict=False)]
+            arrays = [floats(name, value) for name, value in zip(names, args, strict=False)]
             rest = args[len(names) :]  # too many, which the function itself will say
-            named = {name: _given(name, value) for name, value in kwargs.items()}
+            named = {name: floats(name, value) for name, value in kwargs.items()}
             return plain(function(*arrays, *rest, **named))
 
     return call
-
-
-def _given(name: str, value: Any) -> Any:
-    return value if isinstance(value, str) and not _is_number(value) else floats(name, value)
 
 
 def floats(name: str, value: Any) -> Array:
@@ -44,14 +40,6 @@ def floats(name: str, value: Any) -> Array:
         return np.asarray(value, float)
     except (TypeError, ValueError):
         raise ArgumentError(name, "real numbers, in rows of equal length", value) from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def plain(value: Any) -> Any:

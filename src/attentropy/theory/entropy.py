@@ -180,12 +180,13 @@ def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
 
 def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
     """dH/dq = -lam^2 Cov_p(k) q for p = softmax(lam K q)."""
-    q, k = np.asarray(query, float), np.asarray(keys, float)
+    q, k, lam = floats("query", query), floats("keys", keys), floats("scale", scale)
     if k.ndim != 2 or q.shape != k.shape[1:]:
         raise ArgumentError("keys", "of shape [n, d] with query [d]", f"{k.shape}, {q.shape}")
-    p = softmax(scale * (k @ q))
+    require("scale", "one finite number", lam, lam.ndim == 0 and np.isfinite(lam))
+    p = softmax(lam * (k @ q))
     centred = k - p @ k
-    return -(scale**2) * (centred.T * p) @ (centred @ q)
+    return -(lam**2) * (centred.T * p) @ (centred @ q)
 
 
 def fisher_metric(p: Any) -> Array:

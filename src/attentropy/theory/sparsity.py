@@ -234,7 +234,9 @@ def _signal_share(signal: Any, noise: Any) -> Any:
 
 def empirical(weights: Any) -> Any:
     """S = mean|a|/sqrt(mean a^2) of given weights along the last axis; NaN for all-zero rows."""
-    a = np.abs(np.asarray(weights, float))
+    a = np.abs(floats("weights", weights))
+    if a.ndim == 0 or not a.shape[-1]:
+        raise ArgumentError("weights", "a vector (or rows) of at least one weight", weights)
     top = a.max(-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         a = a / top
