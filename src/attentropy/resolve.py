@@ -140,12 +140,13 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Layers under autocast give some of q, k, v in float32 and others in the lower precision.
     """
-    tensors = (q, k, v)
-    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in tensors):
-        return tensors
+    if not isinstance(q, Tensor) or q.is_meta:
+        return q, k, v
     kind = q.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
-        return tensors
+    if not torch.is_autocast_enabled(kind):
+        return q, k, v
+    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in (q, k, v)):
+        return q, k, v
     low = torch.get_autocast_dtype(kind)
     return q.to(low), k.to(low), v.to(low)
 
