@@ -16,7 +16,6 @@ def traced(*tensors: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return True
     for x in tensors:
-        kind = type(x)
-        if kind is not Tensor and x is not None and kind.__torch_dispatch__ is not _PLAIN:
+        if type(x) is not Tensor and x is not None and type(x).__torch_dispatch__ is not _PLAIN:
             return True
     return False
