@@ -106,14 +106,19 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
-FEATURES: dict[str, Feature] = {"elu": _elu_plus_one, "relu": torch.relu, "exp": torch.exp}
+FEATURES: dict[str, Feature] = {
+    "elu": _elu_plus_one,
+    "elu+1": _elu_plus_one,
+    "relu": torch.relu,
+    "exp": torch.exp,
+}
 
 
 @dataclass(frozen=True)
 class Kernelised(Weights):
     """phi(q) . phi(k) / sum phi(q) . phi(k), in linear time for causal and unmasked attention.
 
-    `feature` is "elu" (elu + 1), "relu", "exp", or a function with non-negative values. There are
+    `feature` is "elu" or "elu+1", "relu", "exp", or a function with non-negative values. There are
     no logits: scale, bias, softcap and sinks do not apply.
     """
 
