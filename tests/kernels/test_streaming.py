@@ -115,7 +115,7 @@ def test_ties_take_the_lowest_key():
     assert stats.argmax.item() == 131
 
 
-@pytest.mark.parametrize("size", [255, 256, 257, 300, 320, 511, 1000])
+@pytest.mark.parametrize("size", [255, 511, 512, 513, 600, 640, 1023, 2000])
 @pytest.mark.parametrize("levels", [2, 1000])
 def test_the_maximum_and_its_lowest_index(size, levels):
     s = torch.randint(-levels, levels, (2, 7, size)).float()

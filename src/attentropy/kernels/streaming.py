@@ -19,7 +19,7 @@ from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, first_see
 from attentropy.states import RowState, blind, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
-_CHUNK = 64
+_CHUNK = 128
 _NEAR = 8.0
 
 

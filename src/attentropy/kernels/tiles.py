@@ -275,11 +275,10 @@ def first_seen(tiler: Tiler) -> Tensor:
 
 
 def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
-    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile, maybe in a buffer."""
+    """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
-        shape = (*weights.shape[:2], v.shape[2])
-        return torch.bmm(weights, v, out=tiler.buffer("means", shape))
+        return torch.bmm(weights, v)
     out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
     seen = torch.ones_like(weights)
     hide(tiler.four(block, seen), tiler, block, keys, value=0.0)
