@@ -237,8 +237,8 @@ def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
 
 def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
     """A mask asked by the index of a query among `rows`."""
-    runs = [torch.arange(run.start, run.stop) for run in rows]
-    index = torch.cat(runs) if runs else torch.arange(0)
+    runs = [torch.arange(run.start, run.stop, device="cpu") for run in rows]
+    index = torch.cat(runs) if runs else torch.arange(0, device="cpu")
     return Mask(
         lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
     )
@@ -378,4 +378,4 @@ def _seed(dropout: float, weights: Weights) -> Tensor | None:
     if not dropout and not noisy:
         return None
     generator = weights.generator if isinstance(weights, Gumbel) else None
-    return torch.randint(0, 2**62, (), generator=generator)
+    return torch.randint(0, 2**62, (), generator=generator, device="cpu")

@@ -162,7 +162,8 @@ class Decay(Weights):
         elif isinstance(self.rate, bool) or not isinstance(self.rate, Real | list | tuple):
             rule = "a number or a tensor of shape [H]"
             raise ArgumentTypeError("Decay: rate", rule, repr(self.rate))
-        rates = torch.as_tensor(self.rate)
+        given = isinstance(self.rate, Tensor)
+        rates = self.rate if given else torch.as_tensor(self.rate, device="cpu")
         if not bool(((rates > 0) & (rates <= 1)).all()):
             raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())
 
