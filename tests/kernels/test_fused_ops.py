@@ -157,3 +157,10 @@ def test_the_default_device_is_not_that_of_the_tensors():
                 results.append((out, stats.entropy, *grads, *only))
     for got, want in zip(results[2:], results[:2], strict=True):
         assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+def test_batched_gradients_are_refused():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    out = fused.attend(make_like(q)).out
+    with pytest.raises(UnsupportedError, match="batched gradients .* not supported by the fused"):
+        torch.autograd.grad(out, q, torch.randn(3, *out.shape), is_grads_batched=True)

@@ -39,3 +39,12 @@ def once(
         g if g is None else _Once.apply(kernel, g.detach().requires_grad_(), *made_from)
         for g in grads
     )
+
+
+def unbatched(kernel: str) -> None:
+    """Raise inside of a backward pass that is vmapped over gradients."""
+    if torch._C._are_functorch_transforms_active():
+        raise UnsupportedError(
+            "batched gradients (is_grads_batched, jacobian with vectorize=True) are not supported "
+            f"by the {kernel} kernel; kernel='reference' supports them, in O(n^2) memory"
+        )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attentropy.errors import UnsupportedError
 from attentropy.kernels import library
-from attentropy.kernels.autograd import once
+from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows
 from attentropy.kernels.tracing import traced
 from attentropy.weights import Softmax
@@ -97,6 +97,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        unbatched("fused")
         saved = ctx.saved_tensors
         inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
         results: Results = Results._make(saved[10:])
