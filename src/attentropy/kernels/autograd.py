@@ -41,10 +41,14 @@ def once(
     )
 
 
-def unbatched(kernel: str) -> None:
+def unbatched(kernel: str, *grads: Tensor | None) -> None:
     """Raise inside of a backward pass that is vmapped over gradients."""
-    if torch._C._are_functorch_transforms_active():
+    try:
+        for g in grads:
+            if g is not None:
+                g.data_ptr()
+    except RuntimeError:
         raise UnsupportedError(
             "batched gradients (is_grads_batched, jacobian with vectorize=True) are not supported "
             f"by the {kernel} kernel; kernel='reference' supports them, in O(n^2) memory"
-        )
+        ) from None

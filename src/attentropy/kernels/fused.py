@@ -97,7 +97,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        unbatched("fused")
+        unbatched("fused", *grads)
         saved = ctx.saved_tensors
         inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
         results: Results = Results._make(saved[10:])
