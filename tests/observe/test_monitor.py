@@ -160,12 +160,12 @@ def test_bad_arguments():
         ArgumentTypeError, match="alarms must be values of attentropy.observe.alarms"
     ):
         at.Monitor(Model(), alarms=["x"])
-    monitor = at.Monitor(Model(), sinks=[])
-    for loss in ("x", torch.ones(2)):
-        with pytest.raises(
-            ArgumentTypeError, match="loss must be a number, or a tensor of one, got"
-        ):
-            monitor.step(loss)
+    with at.Monitor(Model(), sinks=[]) as monitor:
+        for loss in ("x", torch.ones(2)):
+            with pytest.raises(
+                ArgumentTypeError, match="loss must be a number, or a tensor of one"
+            ):
+                monitor.step(loss)
 
 
 class Block(nn.Module):
