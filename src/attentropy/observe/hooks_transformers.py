@@ -197,16 +197,6 @@ def _with_parts(config: Any) -> Iterator[Any]:
             yield from _with_parts(part)
 
 
-def needs_tap(model: nn.Module) -> bool:
-    """Does a part of the model compute its attention without the interface?"""
-    from transformers import PreTrainedModel
-
-    return any(
-        isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation()
-        for module in model.modules()
-    )
-
-
 def must_keep_eager(model: nn.Module) -> bool:
     """Eager attention under gradient checkpointing.
 

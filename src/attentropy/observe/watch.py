@@ -202,20 +202,12 @@ class Watch:
         undo.callback(after.remove)
 
     def _take_over(self, undo: ExitStack) -> None:
-        tap = True
-        if hooks_transformers.is_model(self.model):
-            tap = hooks_transformers.needs_tap(self.model)
-            if hooks_transformers.must_keep_eager(self.model):
-                tap = True
-            else:
-                undo.callback(hooks_transformers.install(self.model))
-        hooks_sdpa.install()
-        undo.callback(hooks_sdpa.uninstall)
-        hooks_attend.install()
-        undo.callback(hooks_attend.uninstall)
-        if tap:
-            hooks_softmax.install()
-            undo.callback(hooks_softmax.uninstall)
+        known = hooks_transformers.is_model(self.model)
+        if known and not hooks_transformers.must_keep_eager(self.model):
+            undo.callback(hooks_transformers.install(self.model))
+        for taken in (hooks_sdpa, hooks_attend, hooks_softmax):
+            taken.install()
+            undo.callback(taken.uninstall)
 
     def _require(self) -> None:
         if not self.places():
