@@ -94,6 +94,10 @@ class Owner:
     slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a watched model is not watched."""
+        return _nobody, ()
+
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
         """The slot of the current call."""
         return self.slot_of((max(self.call, 0), phase), heads, device=device)
@@ -104,6 +108,10 @@ class Owner:
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)
         return slot
+
+
+def _nobody() -> None:
+    """The owner of what is not watched."""
 
 
 ATTRIBUTE = "_attentropy_owner"

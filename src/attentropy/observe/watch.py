@@ -12,6 +12,7 @@ Modules that attend in a way that cannot be recorded are named when the watch st
 or by NothingRecorded if there is nothing else.
 """
 
+import sys
 import warnings
 from contextlib import ExitStack
 from types import TracebackType
@@ -184,20 +185,14 @@ class Watch:
         return owner
 
     def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
-        def entered(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if torch.compiler.is_compiling():
-                return
-            self.recorder.enter(owner)
-            if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-                owner.kind = "self" if _same(args, kwargs) else "cross"
-
-        for handle in stack.track(module, entered=entered):
+        for handle in stack.track(module, entered=_Entered(self.recorder, owner)):
             undo.callback(handle.remove)
 
     def _pass_hooks(self, undo: ExitStack) -> None:
         """Know where a forward pass of the whole model starts and ends."""
-        before = self.model.register_forward_pre_hook(self.recorder.begin, prepend=True)
-        after = self.model.register_forward_hook(self.recorder.end, always_call=True)
+        begin, end = _Begin(self.recorder), _End(self.recorder)
+        before = self.model.register_forward_pre_hook(begin, prepend=True)
+        after = self.model.register_forward_hook(end, always_call=True)
         undo.callback(before.remove)
         undo.callback(after.remove)
 
@@ -220,6 +215,39 @@ class Watch:
             self._told.update(missed)
             text = f"attentropy: {listed(missed)}; rows of other modules are complete"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+class _Hook:
+    """A hook that a copy of the model, or a pickle of it, has without effect."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return hooks_transformers.left_behind, ("transformers" in sys.modules,)
+
+
+class _Begin(_Hook):
+    def __call__(self, model: nn.Module, args: Any) -> None:
+        self.recorder.begin(model)
+
+
+class _End(_Hook):
+    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
+        self.recorder.end()
+
+
+class _Entered(_Hook):
+    def __init__(self, recorder: Recorder, owner: Owner) -> None:
+        super().__init__(recorder)
+        self.owner = owner
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self.recorder.enter(self.owner)
+        if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+            self.owner.kind = "self" if _same(args, kwargs) else "cross"
 
 
 def _same(args: Any, kwargs: Any) -> bool:
