@@ -105,6 +105,7 @@ class CurveWatch(Watch):
         self.start()
         return self
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise NothingRecorded unless there is a curve."""
         if not self.curves:
-            super()._require()
+            super().require()

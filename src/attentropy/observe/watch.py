@@ -103,11 +103,11 @@ class Watch:
     ) -> None:
         self.stop()
         if kind is None:
-            self._require()
+            self.require()
 
     def heads(self) -> list[HeadRow]:
         """One row per head and place, in the order of the model."""
-        self._require()
+        self.require()
         found = []
         for index, (place, slot) in enumerate(self.places()):
             found += rows.rows_of(place, slot, index)
@@ -204,7 +204,8 @@ class Watch:
             taken.install()
             undo.callback(taken.uninstall)
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise NothingRecorded, with the reason, unless something was recorded."""
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
 
