@@ -147,3 +147,13 @@ def test_rows_of_minus_infinity_name_their_first_visible_key(mask, weights):
     want = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="reference", **given).stats
     got = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="streaming", **given).stats
     assert torch.equal(got.argmax, want.argmax)
+
+
+@pytest.mark.parametrize("library", [tiles._ONEDNN, None])
+def test_large_products_by_either_library(library, monkeypatch):
+    monkeypatch.setattr(tiles, "_ONEDNN", library)
+    q, k, v = (torch.randn(1, 1, n, d) for n, d in ((700, 40), (1100, 40), (1100, 24)))
+    got = at.attend(q, k, v, kernel="streaming")
+    want = at.attend(q.double(), k.double(), v.double(), kernel="reference")
+    torch.testing.assert_close(got.out.double(), want.out, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(got.stats.entropy.double(), want.stats.entropy, atol=2e-6, rtol=0)

@@ -5,9 +5,11 @@
     handle.undo()
 
 The change is persistent and never bound to a `with` block: activation checkpointing recomputes
-attention in the backward pass, and would do so with the other attention.
+attention in the backward pass, and would do so with the other attention. Copies and pickles of a
+steered model are steered for good; undo() first for one that is not.
 """
 
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -29,6 +31,7 @@ from attentropy.resolve import check_scale, check_softcap
 from attentropy.scales import ScaleRule
 from attentropy.weights import Weights
 
+TAKEN = (hooks_sdpa, steer_attend)
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
 
 
@@ -154,21 +157,30 @@ class Steered:
             self._attach(module, Spreading(ring))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        if hooks_transformers.is_model(model):
+        known = hooks_transformers.is_model(model)
+        if known:
             self._undo.append(hooks_transformers.install(model))
-        for taken in (hooks_sdpa, steer_attend):
+        for taken in TAKEN:
             taken.install()
             self._undo.append(taken.uninstall)
-        reached = _Reached(self._applied, layers is None)
+        reached = _Reached(self._applied, layers is None, known)
         self._undo.append(model.register_forward_hook(reached).remove)
 
 
 @dataclass(eq=False)
 class _Reached:
-    """Raises after a forward pass that the change did not reach."""
+    """Raises after a forward pass that the change did not reach.
+
+    A copy of a steered model is steered, without a handle that undoes it, in this process or in
+    the one that it is loaded in.
+    """
 
     applied: list[bool]
     everywhere: bool
+    known: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _steered_copy, (self.applied, self.everywhere, self.known)
 
     def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or self.applied[0]:
@@ -183,6 +195,16 @@ class _Reached:
         raise UnsupportedError(
             f"steer() reached no attention call of {type(model).__name__}: {why}"
         )
+
+
+def _steered_copy(applied: list[bool], everywhere: bool, known: bool) -> _Reached:
+    reached = _Reached(applied, everywhere, known)
+    for taken in TAKEN:
+        taken.install()
+        weakref.finalize(reached, taken.uninstall).atexit = False  # with the copy
+    if known:
+        hooks_transformers.register()
+    return reached
 
 
 def _matches(name: str, layers: Any) -> bool:
