@@ -85,6 +85,23 @@ def test_options(name):
     check(SMALL, combined(SMALL)[name])
 
 
+@pytest.mark.parametrize(
+    ("width", "value_width", "name"),
+    [(40, 144, "band"), (136, 20, "full"), (200, 72, "causal")],
+)
+def test_wide_heads_that_are_multiplied_in_parts(width, value_width, name):
+    shape = Shape(
+        batch=1, heads=1, key_heads=1, queries=18, keys=35, width=width, value_width=value_width
+    )
+    check(shape, {"mask": masks(shape)[name]})
+
+
+@pytest.mark.parametrize("width", [72, 136])
+def test_wide_heads_with_a_bias(width):
+    shape = Shape(batch=1, heads=2, key_heads=1, queries=18, keys=35, width=width)
+    check(shape, combined(shape)["softcap, bias of a pair, dropout"])
+
+
 @pytest.mark.parametrize("name", ["scale tensor, relative", "softcap, bias of a pair, dropout"])
 def test_options_of_few_queries(name):
     shape = Shape(batch=1, heads=2, key_heads=1, queries=2, keys=63, width=8)

@@ -75,17 +75,20 @@ def test_gradients_do_not_know_of_a_common_shift(shift):
     assert (gradient("triton") - gradient("reference")).abs().max() <= 2e-6
 
 
-@pytest.mark.parametrize("queries", [1, 20])
-@pytest.mark.parametrize("kind", ["full", "interval", "table", "bias"])
-def test_visible_rows_of_minus_infinity_are_nan_and_blind_rows_are_not(kind, queries):
+@pytest.mark.parametrize(
+    ("kind", "queries", "keys"),
+    [("full", 20, 50), ("interval", 1, 520), ("interval", 20, 50), ("table", 20, 50),
+     ("bias", 1, 50)],
+)  # fmt: skip
+def test_visible_rows_of_minus_infinity_are_nan_and_blind_rows_are_not(kind, queries, keys):
     q = torch.full((2, 1, queries, 4), -torch.inf)
-    k = torch.ones(2, 1, 600, 4)
-    lengths = torch.tensor([590, 0])
-    table = torch.arange(600) < lengths.view(2, 1, 1, 1)
-    bias = torch.zeros(2, 1, 1, 600).masked_fill(~table, -torch.inf)
+    k = torch.ones(2, 1, keys, 4)
+    lengths = torch.tensor([keys - 10, 0])
+    table = torch.arange(keys) < lengths.view(2, 1, 1, 1)
+    bias = torch.zeros(2, 1, 1, keys).masked_fill(~table, -torch.inf)
     given = {
         "full": {},
-        "interval": {"mask": at.padding(lengths)},
+        "interval": {"mask": at.padding(lengths) & at.lookback(keys - queries - 19)},
         "table": {"mask": table},
         "bias": {"bias": bias},
     }[kind]
@@ -95,6 +98,7 @@ def test_visible_rows_of_minus_infinity_are_nan_and_blind_rows_are_not(kind, que
         assert torch.equal(a.isnan(), b.isnan())
         assert torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))
     assert torch.equal(stats.max_logit, want.stats.max_logit)
+    assert torch.equal(stats.argmax, want.stats.argmax)
     assert out[0].isnan().all()
 
 
@@ -117,6 +121,52 @@ def test_ties_take_the_lowest_key_across_tiles_of_every_kind():
     assert (stats.argmax == 21).all()
     _, one = attend(torch.ones(1, 1, 1, 2), k.repeat(1, 1, 5, 1), k.repeat(1, 1, 5, 1))
     assert (one.argmax == 21).all()
+
+
+@pytest.mark.parametrize("mask", [None, at.causal], ids=["full", "causal"])
+def test_a_visible_logit_of_minus_infinity_has_no_weight_and_takes_no_entropy(mask):
+    shape = Shape(batch=1, heads=1, key_heads=1, queries=40, keys=40)
+    q, k, v = (x.detach() for x in leaves(shape=shape))
+    q, k = q.abs(), k.clone()
+    k[:, :, [3, 5]] = torch.finfo(torch.float32).min
+    leaf = [x.clone().requires_grad_() for x in (q, k, v)]
+    results = []
+    for kernel in ("triton", "reference"):
+        out, stats = at.attend(*leaf, mask=mask, kernel=kernel)
+        kept = stats.visible > 6  # before that a row may see nothing but -inf
+        loss = out[kept].square().sum() + stats.entropy[kept].sum() + stats.collision[kept].sum()
+        grads = torch.autograd.grad(loss, leaf)
+        results.append((out[kept], stats.entropy[kept], stats.argmax[kept], *grads))
+    assert results[0][1].isfinite().all()
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "queries", "keys", "mask"),
+    [
+        ("q", 40, 50, None),
+        ("q", 40, 50, at.causal & at.lookback(30)),
+        ("k", 17, 50, None),
+        ("k", 40, 50, at.causal & at.lookback(15)),
+        ("k", 1, 520, at.causal & at.lookback(100)),
+    ],
+    ids=str,
+)
+def test_the_largest_logit_is_nan_at_the_first_nan(name, mask, queries, keys):
+    shape = Shape(batch=1, heads=1, key_heads=1, queries=queries, keys=keys)
+    q, k, v = (x.detach().clone() for x in leaves(shape=shape))
+    if name == "q":
+        q[:, :, queries // 2] = torch.nan
+    else:
+        k[:, :, [keys - 30, keys - 10]] = torch.nan
+        k[:, :, keys - 20, 0] = torch.inf
+    got = attend(q, k, v, mask=mask).stats
+    want = at.attend(q, k, v, mask=mask, kernel="reference").stats
+    assert want.max_logit.isnan().any()
+    assert torch.equal(got.argmax, want.argmax)
+    assert torch.equal(got.max_logit.isnan(), want.max_logit.isnan())
+    assert torch.equal(got.entropy.isnan(), want.entropy.isnan())
 
 
 @pytest.mark.parametrize("wild", [torch.nan, torch.inf, -torch.inf])

@@ -58,14 +58,17 @@ def load_slopes(slopes, rows, alive):
 
 
 @triton.jit
-def slope_of(s, dp, seen, row_slopes, slopes, GUARD: tl.constexpr):
-    """The weights p of a tile of logits s, and the gradient of the logits."""
+def slope_of(s, dp, seen, row_slopes, slopes, GUARD: tl.constexpr, CLAMP: tl.constexpr):
+    """The weights p of a tile of logits s, and the gradient of the logits.
+
+    Without CLAMP a logit of -inf gives NaN, for the second launch to mend.
+    """
     m, log_l, shift, dh, dc = row_slopes
     log_p = (s - m) - log_l
     p = exp(log_p)
     inner = dp - shift
     if slopes.entropy is not None:
-        inner -= dh * tl.maximum(log_p, FLOOR)
+        inner -= dh * (tl.maximum(log_p, FLOOR) if CLAMP else log_p)
     if slopes.collision is not None:
         inner += dc * p
     ds = p * inner

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 class Config:
     """BLOCK rows stay in a program, TILE rows pass by.
 
-    `registers` lets the assembler use all that a thread may have; left to itself it sometimes
-    spills to fit one more program on a processor.
+    `part` columns of wide heads are multiplied at a time and read again for every tile; 0 is all
+    columns at once, whose rows of the block then stay in registers. `registers` lets the assembler
+    use all that a thread may have; left to itself it sometimes spills to fit one more program on a
+    processor.
     """
 
     name: str
@@ -20,6 +22,7 @@ class Config:
     tile: int
     warps: int
     stages: int
+    part: int = 0
     registers: int = 255
 
 
@@ -35,18 +38,27 @@ def configs(kernel: str, *, width: int, precise: bool, laden: bool) -> tuple[Con
     return TABLE[f"laden {kernel}" if laden else kernel][precise][width]
 
 
-def _one(block: int, tile: int, warps: int, stages: int) -> tuple[Config, ...]:
-    return (Config("only", block, tile, warps, stages),)
+def _one(block: int, tile: int, warps: int, stages: int, part: int = 0) -> tuple[Config, ...]:
+    return (Config("only", block, tile, warps, stages, part),)
 
 
 _TALL = Config("tall", 128, 32, 8, 2)
 _FLAT = Config("tall", 128, 16, 8, 2)
+_WIDE = Config("small", 32, 32, 8, 2)
 _LOW = _one(32, 16, 4, 1)
 _SMALL = _one(16, 16, 4, 1)
 _SPREAD = _one(16, 16, 8, 1)
+_PARTS = _one(16, 16, 8, 1, part=32)
 # float32 products take three instructions of tf32 and their registers: tiles are small
-_PRECISE = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD}
-_PRECISE_LADEN = _PRECISE | {64: _SPREAD}
+_PRECISE = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _PARTS}
+_PRECISE_LADEN = {16: _SMALL, 32: _SMALL, 64: _SPREAD, 128: _PARTS, 256: _PARTS}
+_ONCE_MORE = {
+    16: _one(16, 16, 4, 1, part=16),
+    32: _one(16, 16, 4, 1, part=16),
+    64: _one(16, 16, 4, 1, part=16),
+    128: _one(16, 16, 8, 1, part=16),
+    256: _one(16, 16, 8, 1, part=16),
+}
 
 TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
     "forward": {
@@ -54,8 +66,8 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
             16: (_TALL,),
             32: (_TALL,),
             64: (_TALL, Config("small", 64, 32, 4, 2)),
-            128: (_FLAT, Config("small", 32, 32, 4, 2)),
-            256: _LOW,
+            128: (_FLAT, _WIDE),
+            256: (_WIDE,),
         },
         True: _PRECISE,
     },
@@ -81,14 +93,11 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
             128: _LOW,
             256: _SPREAD,
         },
-        True: _PRECISE,
+        True: _PRECISE | {128: _PARTS},
     },
-    "safe": {
-        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
-        True: _PRECISE,
-    },
+    "safe": {False: _ONCE_MORE, True: _ONCE_MORE},
     "laden forward": {
-        False: {16: _LOW, 32: _LOW, 64: _LOW, 128: _SMALL, 256: _SMALL},
+        False: {16: _LOW, 32: _LOW, 64: _one(32, 16, 8, 1), 128: _SMALL, 256: _SMALL},
         True: _PRECISE_LADEN,
     },
     "laden decode": {
@@ -100,11 +109,14 @@ TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
         True: _PRECISE_LADEN,
     },
     "laden keys": {
-        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
-        True: _PRECISE_LADEN | {16: _SPREAD, 32: _SPREAD},
+        False: {
+            16: _SMALL,
+            32: _SMALL,
+            64: _SMALL,
+            128: _SPREAD,
+            256: _one(16, 16, 8, 1, part=64),
+        },
+        True: _PRECISE_LADEN | {16: _SPREAD, 32: _SPREAD, 64: _PARTS},
     },
-    "laden safe": {
-        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _SPREAD},
-        True: _PRECISE_LADEN,
-    },
+    "laden safe": {False: _ONCE_MORE, True: _ONCE_MORE},
 }

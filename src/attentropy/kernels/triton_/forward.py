@@ -6,16 +6,16 @@ import triton.language as tl
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final
 from attentropy.kernels.triton_.state import absorb, empty, loudest, read
-from attentropy.kernels.triton_.tiles import add_seen, dot, load, load_again, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, product, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, q, q_tile, k, v, h, hk, row, terms, drop, begin, end, skip, gap,
+    state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr,
-    SAFE: tl.constexpr, EDGE: tl.constexpr,
+    SAFE: tl.constexpr, PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
@@ -24,12 +24,14 @@ def sweep(
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
-        k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
-        if SAFE:
-            i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
-            q_tile = load_again(q, row[0], h, i.to(tl.int64), alive, D, BLOCK_D)
-        s, seen, _ = final(dot(q_tile, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
-        p, alpha, state = absorb(state, s, seen, j, STATS, HIDES)
+        theirs = (row[0], hk, key.to(tl.int64), inside)
+        if PART:
+            x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
+        else:
+            k_tile = load(k, theirs, D, BLOCK_D, EDGE)
+            x = dot(q_tile, tl.trans(k_tile), PRECISION)
+        s, seen, _ = final(x, row, j, terms, EDGE)
+        p, alpha, state = absorb(state, s, seen, j, STATS, HIDES, SAFE)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], first, TILE)
         if SAFE:
@@ -37,10 +39,21 @@ def sweep(
             p = narrow(p, v.ptr.dtype.element_ty)
             acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
         else:
-            v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
+            v_tile = load(v, theirs, DV, BLOCK_V, EDGE)
             acc = acc * alpha[:, None]
             acc += dot(narrow(p, v_tile.dtype), v_tile, PRECISION)
     return state, acc
+
+
+@triton.jit
+def unsure(written, rows, alive, terms, DV: tl.constexpr, BLOCK_V: tl.constexpr):
+    """Which rows to do again: whose entropy is NaN, and whose output where keys may be hidden."""
+    entropy = tl.load(written.entropy + rows, mask=alive, other=0.0)
+    bad = entropy != entropy
+    INTERVALS: tl.constexpr = (terms.lo is not None) or (terms.hi is not None)
+    if INTERVALS or (terms.mask is not None) or (terms.bias is not None):
+        bad = bad | spoiled(written.out, rows, alive, DV, BLOCK_V)
+    return bad
 
 
 @triton.jit
@@ -76,12 +89,12 @@ def forward(
     q, k, v, terms, drop, written, partial, heads, key_heads, share, splits, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PACK: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
-    BLOCK: tl.constexpr, TILE: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows of one head (PACK: of all query heads of one key head).
 
     With `partial`, one `share` of the keys, whose state is stored for `decode.join` to merge;
-    else all keys, and the results. SAFE does rows that are not finite again, see `tiles.add`.
+    else all keys, and the results. SAFE does rows that are not finite again, see `tiles.add_seen`.
     """
     queries = terms.queries
     group = heads // key_heads
@@ -101,9 +114,10 @@ def forward(
     i = r % queries if PACK else r
     rows = (b * heads + h) * queries + i
     if SAFE:
-        alive = alive & spoiled(written.out, rows, alive, DV, BLOCK_V)
+        alive = alive & unsure(written, rows, alive, terms, DV, BLOCK_V)
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
-    q_tile = load(q, b, h, i.to(tl.int64), alive, D, BLOCK_D, True)
+    ours = (b, h, i.to(tl.int64), alive)
+    q_tile = load(q, ours, D, BLOCK_D, True)
 
     state = empty(BLOCK)
     acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
@@ -115,12 +129,12 @@ def forward(
         rest = whole
     else:
         state, acc = sweep(
-            state, acc, q, q_tile, k, v, h, hk, row, terms, drop, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, False,
+            state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, PART, False,
         )  # fmt: skip
     state, acc = sweep(
-        state, acc, q, q_tile, k, v, h, hk, row, terms, drop, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, True,
+        state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, PART, True,
     )  # fmt: skip
     if partial is None:
         finish(state, acc, written, rows, alive, DV, BLOCK_V)

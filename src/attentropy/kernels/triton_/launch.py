@@ -1,7 +1,9 @@
 """Start a kernel: with tile sizes tuned on the GPU, or with those of the interpreter."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -26,7 +28,7 @@ class Launch:
     def start(self) -> None:
         """Run, tuned over the choices; the interpreter has nothing to tune."""
         if interpreting():
-            self.start_with(INTERPRETED)
+            self.start_with(replace(INTERPRETED, part=self.choices[0].part))
         elif len(self.choices) == 1:
             self.start_with(self.choices[0])
         else:
@@ -34,7 +36,7 @@ class Launch:
 
     def start_with(self, config: Config) -> None:
         """Run with these tile sizes."""
-        with np.errstate(all="ignore"):  # the interpreter computes in numpy
+        with quiet_numpy():
             self.kernel[(self.programs(config.block),)](
                 **self.args,
                 **sizes(self.kernel, config),
@@ -52,9 +54,20 @@ class Launch:
         return next(choice for choice in self.choices if _tunable(self.kernel, choice) == best)
 
 
+@contextmanager
+def quiet_numpy() -> Iterator[None]:
+    """The interpreter computes in numpy, which warns of NaN and inf; a GPU has nothing to warn."""
+    if not interpreting():
+        yield
+        return
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
 def sizes(kernel: Any, config: Config) -> dict[str, int]:
     """The tile sizes that the kernel has."""
-    named = {"BLOCK": config.block, "TILE": config.tile}
+    named = {"BLOCK": config.block, "TILE": config.tile, "PART": config.part}
     return {name: size for name, size in named.items() if name in kernel.arg_names}
 
 

@@ -16,7 +16,10 @@ INTERPRETED_PROCESSORS = 8
 
 
 def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch], Written]:
-    """One sweep; for few queries one per share of the keys, and the merge of their states."""
+    """One sweep; for few queries one per share of the keys, and the merge of their states.
+
+    Then the sweep once more, over rows that are not finite: most often over none.
+    """
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
     group = H // problem.k.shape[1] if decoding else 1
@@ -42,11 +45,10 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     ]
     if partial is not None:
         launches.append(plan_join(problem, written, partial, splits))
-    if problem.hides:
-        whole = {"partial": None, "splits": 1, "share": splits * share}
-        again = {**args, **whole, **problem.again()}
-        choices = problem.configs("safe")
-        launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
+    whole = {"partial": None, "splits": 1, "share": splits * share}
+    again = {**args, **whole, **problem.again()}
+    choices = problem.configs("safe")
+    launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
     return launches, written
 
 

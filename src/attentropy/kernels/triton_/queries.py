@@ -10,7 +10,7 @@ import triton.language as tl
 from attentropy.kernels.triton_.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton_.dropout import gains
 from attentropy.kernels.triton_.logits import final, relative_at
-from attentropy.kernels.triton_.tiles import add_seen, dot, load, load_again, narrow, spoiled
+from attentropy.kernels.triton_.tiles import add_seen, dot, load, narrow, product, spoiled
 from attentropy.kernels.triton_.visibility import key_span, load_row
 
 
@@ -35,39 +35,46 @@ def add_bias(dbias, ds, seen, row, j, SPREAD_I: tl.constexpr, SPREAD_J: tl.const
 
 @triton.jit
 def sweep(
-    g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias, drelative,
-    begin, end, skip, gap,
+    g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
+    dbias, drelative, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
-    SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr, SAFE: tl.constexpr, EDGE: tl.constexpr,
+    SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr, SAFE: tl.constexpr,
+    PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    MENDED: tl.constexpr = (terms.lo is not None) or (terms.hi is not None)
+    CLAMP: tl.constexpr = GUARD or (drelative is not None) or (not MENDED)
     for step in range(begin, end - gap, TILE):
         first = step + tl.where(step >= skip, gap, 0)
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
-        k_tile = load(k, row[0], hk, key.to(tl.int64), inside, D, BLOCK_D, EDGE)
-        v_tile = load(v, row[0], hk, key.to(tl.int64), inside, DV, BLOCK_V, EDGE)
-        if SAFE:
-            i, alive = tl.reshape(row[2], (BLOCK,)), tl.reshape(row[3], (BLOCK,))
-            q_tile = load_again(q, row[0], row[1], i.to(tl.int64), alive, D, BLOCK_D)
-            do_tile = load_again(dout, row[0], row[1], i.to(tl.int64), alive, DV, BLOCK_V)
-        s, seen, damp = final(dot(q_tile, tl.trans(k_tile), PRECISION), row, j, terms, EDGE)
-        dp = dot(do_tile, tl.trans(v_tile), PRECISION)
+        theirs = (row[0], hk, key.to(tl.int64), inside)
+        if PART:
+            x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
+            dp = product(dout, ours, v, theirs, BLOCK, TILE, DV, PART, PRECISION)
+        else:
+            k_tile = load(k, theirs, D, BLOCK_D, EDGE)
+            v_tile = load(v, theirs, DV, BLOCK_V, EDGE)
+            x = dot(q_tile, tl.trans(k_tile), PRECISION)
+            dp = dot(do_tile, tl.trans(v_tile), PRECISION)
+        s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             dp *= gains(drop, row[0], row[1], row[2], first, TILE)
-        _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD)
+        _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD, CLAMP)
         if dbias is not None:
             add_bias(dbias, ds, seen, row, j, SPREAD_I, SPREAD_J)
         if drelative is not None:
             d = j - (row[2] + terms.keys - terms.queries)
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
-        dx = narrow(ds * damp, k_tile.dtype)
+        dx = narrow(ds * damp, k.ptr.dtype.element_ty)
         if SAFE:
             g = add_seen(g, dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D)
         else:
+            if PART:
+                k_tile = load(k, theirs, D, BLOCK_D, EDGE)
             g += dot(dx, k_tile, PRECISION)
     return g
 
@@ -77,11 +84,11 @@ def queries_backward(
     q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, heads, key_heads, bucket,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
-    SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK queries of one head. `dq` and `dscale` are contiguous.
 
-    SAFE does rows that are not finite again, see `tiles.add`.
+    SAFE does rows that are not finite again, see `tiles.add_seen`.
     """
     queries = terms.queries
     blocks = tl.cdiv(queries, BLOCK)
@@ -96,8 +103,9 @@ def queries_backward(
         alive = alive & spoiled(dq, rows, alive, D, BLOCK_D)
     row = load_row(terms, b, h, r[:, None], alive[:, None])
     row_slopes = load_slopes(slopes, rows[:, None], alive[:, None])
-    q_tile = load(q, b, h, r.to(tl.int64), alive, D, BLOCK_D, True)
-    do_tile = load(dout, b, h, r.to(tl.int64), alive, DV, BLOCK_V, True)
+    ours = (b, h, r.to(tl.int64), alive)
+    q_tile = load(q, ours, D, BLOCK_D, True)
+    do_tile = load(dout, ours, DV, BLOCK_V, True)
 
     g = tl.zeros((BLOCK, BLOCK_D), tl.float32)
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
@@ -105,18 +113,20 @@ def queries_backward(
         rest = whole
     else:
         g = sweep(
-            g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
+            g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
             dbias, drelative, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, False,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, PART, False,
         )  # fmt: skip
     g = sweep(
-        g, q, dout, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias,
+        g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias,
         drelative, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, True,
+        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, PART, True,
     )  # fmt: skip
 
     d = tl.arange(0, BLOCK_D)
     if dscale is not None:
+        if PART:
+            q_tile = load(q, ours, D, BLOCK_D, True)
         tl.store(dscale + rows, tl.sum(q_tile.to(tl.float32) * g, 1), mask=alive)
     tl.store(
         dq + rows[:, None] * D + d[None, :],

@@ -26,9 +26,11 @@ from attentropy.kernels.triton_.occupancy import PROCESSORS, resident_warps
 
 # the files whose code ends up on the GPU
 KERNELS = (
-    "coefficients", "dropout", "forward", "keys", "logits", "queries", "state", "tiles",
+    "coefficients", "decode", "dropout", "forward", "keys", "logits", "queries", "state", "tiles",
     "visibility",
 )  # fmt: skip
+
+Identity = tuple[str, int, str, str, str, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Found:
     tile: int
     warps: int
     stages: int
+    part: int
     arch: int
     registers: int
     spilled: int
@@ -63,11 +66,16 @@ def measure(case: Case, arch: int) -> Found:
     return Found(*identity(case, arch), *found)
 
 
-def identity(case: Case, arch: int) -> tuple[str, int, str, str, str, int, int, int, int, int]:
+def identity(case: Case, arch: int) -> Identity:
     """What tells one record from another: the fields of `Found` up to `arch`."""
     c = case.config
-    sizes = c.name, c.block, c.tile, c.warps, c.stages
+    sizes = c.name, c.block, c.tile, c.warps, c.stages, c.part
     return case.kernel, case.width, case.dtype, case.feature, *sizes, arch
+
+
+def identity_of(found: Found) -> tuple[str | int, ...]:
+    """The identity of the case that was compiled."""
+    return tuple(asdict(found).values())[:11]
 
 
 def fingerprint() -> str:
@@ -92,7 +100,7 @@ def record(file: Path, wanted: Iterable[tuple[Case, int]]) -> None:
     """Add to the file what it does not hold yet; start it anew if the kernels changed."""
     held: set[tuple[str | int, ...]] = set()
     if file.exists() and load(file)[0] == fingerprint():
-        held = {tuple(asdict(x).values())[:10] for x in load(file)[1]}
+        held = {identity_of(x) for x in load(file)[1]}
     else:
         file.write_text(json.dumps({"kernels": fingerprint()}) + "\n")
     for case, arch in wanted:
@@ -108,12 +116,16 @@ def markdown(found: list[Found], *, features: bool) -> str:
     lines = [f"| {' | '.join((*first, 'block x tile, warps', *heads))} |"]
     lines.append("|---" * (len(first) + 1 + len(heads)) + "|")
     rows: dict[tuple[str, ...], dict[int, str]] = {}
-    for x in found:
+    order: dict[tuple[str | int, ...], int] = {
+        identity(*one): place for place, one in enumerate(everything())
+    }
+    for x in sorted(found, key=lambda x: order[identity_of(x)]):
         if features == (x.feature in FEATURES and x.feature != EVERYTHING):
             laden = "laden " if x.feature == EVERYTHING else ""
             configured = (laden + x.kernel, x.dtype, str(x.width))
             about = (x.feature, x.kernel) if features else configured
-            row = (*about, f"{x.block} x {x.tile}, {x.warps}")
+            parts = f" by {x.part}" if x.part else ""
+            row = (*about, f"{x.block} x {x.tile}{parts}, {x.warps}")
             rows.setdefault(row, {})[x.arch] = _cell(x)
     for row, cells in rows.items():
         lines.append(f"| {' | '.join((*row, *(cells.get(arch, '') for arch in PROCESSORS)))} |")
@@ -126,10 +138,8 @@ def _cell(x: Found) -> str:
 
 
 def everything() -> Iterator[tuple[Case, int]]:
-    """All configurations for every architecture, single features for the oldest of them."""
-    for case in cases():
-        single = case.feature not in ("causal", EVERYTHING)
-        yield from ((case, arch) for arch in PROCESSORS if arch == min(PROCESSORS) or not single)
+    """All cases for every architecture."""
+    return ((case, arch) for case in cases() for arch in PROCESSORS)
 
 
 def chosen(given: argparse.Namespace) -> Iterator[tuple[Case, int]]:

@@ -26,11 +26,11 @@ class Pass:
 
 
 PASSES = {
-    # scale, max, subtract, times log2(e), exponential, sum, convert; statistics: clamp and
-    # multiply-add for entropy, multiply-add for sum p^2, compare, select and minimum for argmax
-    "forward": Pass(products=2, tensors=4, softmax=7, statistics=8),
+    # scale, max, subtract, times log2(e), exponential, sum, convert; statistics: a multiply-add
+    # each for entropy and sum p^2; compare, select and minimum for argmax
+    "forward": Pass(products=2, tensors=4, softmax=7, statistics=7),
     # scale, subtract twice, times log2(e), exponential, minus shift, times p, convert;
-    # statistics: clamp and multiply-add for entropy, multiply-add for sum p^2
+    # statistics: a clamp and a multiply-add for entropy, a multiply-add for sum p^2
     "queries": Pass(products=3, tensors=5, softmax=8, statistics=5),
     "keys": Pass(products=4, tensors=6, softmax=10, statistics=5),
 }
@@ -62,14 +62,15 @@ def passed_by(shape: Shape, block: int) -> float:
     return 2.0 * 2 * blocks * shape.length * shape.width
 
 
-def statistics_share(width: int, kernel: str = "forward") -> float:
-    """Share of the statistics in the arithmetic of a pass, D = Dv.
+def statistics_share(width: int, kernel: str = "forward", operations: int | None = None) -> float:
+    """Share of the statistics in the arithmetic of a pass, D = Dv; if they took but `operations`.
 
-    >>> round(statistics_share(64), 3)
-    0.03
+    >>> round(statistics_share(64), 3), round(statistics_share(16, operations=4), 3)
+    (0.026, 0.053)
     """
     do = PASSES[kernel]
-    return do.statistics / (2 * do.products * width + do.softmax + do.statistics)
+    added = do.statistics if operations is None else operations
+    return added / (2 * do.products * width + do.softmax + added)
 
 
 def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:

@@ -17,6 +17,8 @@ from attentropy.kernels.triton_.logits import HIDDEN, LN2, exp, minus
 
 # e^-200 is 0 in float32, and 0 * -200 is 0, which 0 * -inf is not
 FLOOR = tl.constexpr(-200.0)
+# beyond every key
+NOWHERE = tl.constexpr(2147483647)
 # stands for the maximum of keys that are visible and yet all -inf: m is there, and l is 0
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
@@ -44,12 +46,13 @@ def rescale(l, t, c, m, pivot):
 
 
 @triton.jit
-def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr):
+def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr, SAFE: tl.constexpr):
     """Take in a tile of logits s [M,N] of keys j [1,N], some of which are not seen if HIDES.
 
     Returns the unnormalised weights of the tile, the factor of the accumulator, and the state.
     Without STATS this is plain flash attention, which the cost of the statistics is counted
-    against.
+    against. A visible logit of -inf makes t NaN, and the argmax of a row with NaN, or with -inf
+    only, is some key: SAFE, which the second launch is, gets them right.
     """
     m, l, t, c, top = state
     largest = tl.max(s, 1)
@@ -64,12 +67,28 @@ def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr):
     p = exp(z)
     l += tl.sum(p, 1)
     if STATS:
-        t += tl.sum(p * tl.maximum(z, FLOOR), 1)
+        t += tl.sum(p * (tl.maximum(z, FLOOR) if HIDES else z), 1)
         c += tl.sum(p * p, 1)
-        first = tl.min(tl.where(s == largest[:, None], j, 2147483647), 1)
-        first = tl.where(peak < m, 2147483647, first)
-        top = tl.where(peak > m, first, tl.minimum(first, top))
+        loud = s == largest[:, None]
+        if SAFE:
+            loud = loud & seen
+        first = tl.min(tl.where(loud, j, NOWHERE), 1)
+        first = tl.where(peak < m, NOWHERE, first)
+        latest = tl.where(peak > m, first, tl.minimum(first, top))
+        if SAFE:
+            m_next, latest = put_nan(m, m_next, top, latest, s, j)
+        top = latest
     return p, alpha, (m_next, l, t, c, top)
+
+
+@triton.jit
+def put_nan(m, m_next, top, latest, s, j):
+    """Maximum and argmax where NaN is the largest of all: for tiles in the order of the keys."""
+    first = tl.min(tl.where(s != s, j, NOWHERE), 1)
+    here = first < NOWHERE
+    before = m != m
+    latest = tl.where(before, top, tl.where(here, first, latest))
+    return tl.where(before | here, float("nan"), m_next), latest
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """Load tiles of queries, keys and values, and multiply them.
 
 Loads are padded to powers of two: with columns beyond the width always, with rows beyond the end
-only under EDGE.
+only under EDGE. Rows are a tuple (b, h, i [N], alive [N]).
 """
 
 import triton
@@ -14,25 +14,44 @@ INTERPRETED = tl.constexpr(interpreting())
 
 
 @triton.jit
-def load(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
-    """Rows i [N] of head h as a tile [N, BLOCK], zero where not alive or beyond WIDTH."""
+def load(at, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """The rows as a tile [N, BLOCK], zero where not alive or beyond WIDTH."""
     d = tl.arange(0, BLOCK)
-    ptr = at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
+    alive = rows[3]
     if EDGE and WIDTH < BLOCK:
-        return tl.load(ptr, mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0)
+        return tl.load(places(at, rows, d), mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0)
     if EDGE:
-        return tl.load(ptr, mask=alive[:, None], other=0.0)
+        return tl.load(places(at, rows, d), mask=alive[:, None], other=0.0)
     if WIDTH < BLOCK:
-        return tl.load(ptr, mask=(d < WIDTH)[None, :], other=0.0)
-    return tl.load(ptr)
+        return tl.load(places(at, rows, d), mask=(d < WIDTH)[None, :], other=0.0)
+    return tl.load(places(at, rows, d))
 
 
 @triton.jit
-def load_again(at, b, h, i, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """As `load`, of a tile that a loop uses in every turn and has no registers to keep."""
-    d = tl.arange(0, BLOCK)
-    ptr = at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
-    return tl.load(ptr, mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0, volatile=True)
+def places(at, rows, d):
+    """Where columns d of the rows stand."""
+    b, h, i, _ = rows
+    return at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
+
+
+@triton.jit
+def product(
+    one, ours, other, theirs, M: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr,
+    PART: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """M rows by N rows, PART columns after PART columns.
+
+    A warp holds all that it multiplies at once in registers: wide tiles do not fit there.
+    """
+    s = tl.zeros((M, N), tl.float32)
+    # a number of turns that the compiler does not know keeps it from unrolling them
+    for start in range(0, tl.max(tl.where(ours[3], WIDTH, 0), 0), PART):
+        d = start + tl.arange(0, PART)
+        fits = (d < WIDTH)[None, :]
+        a = tl.load(places(one, ours, d), mask=ours[3][:, None] & fits, other=0.0)
+        b = tl.load(places(other, theirs, d), mask=theirs[3][:, None] & fits, other=0.0)
+        s += dot(a, tl.trans(b), PRECISION)
+    return s
 
 
 @triton.jit
