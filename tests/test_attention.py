@@ -1,8 +1,10 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
 import attentropy as at
 from tests.cases import Shape, masks, options
@@ -125,6 +127,65 @@ def test_inputs_of_the_module_under_autocast():
     assert stats.entropy.dtype == torch.float32
 
 
+def test_mixed_precisions_under_autocast():
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = at.attend(q, k, v.bfloat16())
+        want, _ = at.attend(q, k, v)
+    assert torch.equal(out, want)
+    with pytest.raises(TypeError, match="v.dtype must be that of q"):
+        at.attend(q, k, v.bfloat16())
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference", "streaming"])
+def test_key_mass_in_inference_mode(kernel):
+    q, k, bias = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8), torch.randn(5, 7)
+    want = at.key_mass(q, k, bias=bias, kernel=kernel)
+    with torch.inference_mode():
+        q, k, bias = q + 0, k + 0, bias + 0
+        assert torch.equal(at.key_mass(q, k, bias=bias, kernel=kernel), want)
+    assert torch.equal(at.key_mass(q, k, bias=bias, kernel=kernel), want)
+
+
+def test_key_mass_of_no_heads():
+    assert at.key_mass(torch.ones(2, 0, 3, 4), torch.ones(2, 2, 5, 4)).shape == (2, 0, 5)
+
+
+@pytest.mark.parametrize("name", options(SHAPE))
+@pytest.mark.parametrize("kernel", ["auto", "streaming"])
+def test_tensors_without_a_width(name, kernel):
+    given = options(SHAPE)[name]
+    q, k, v = SHAPE.tensors()
+    cases = [(q, k, v[..., :0])]
+    if name != "additive":
+        cases += [(q[..., :0], k[..., :0], v), (q[..., :0], k[..., :0], v[..., :0])]
+    for tensors in cases:
+        results = []
+        for one in (kernel, "reference"):
+            torch.manual_seed(3)
+            out, stats = at.attend(*tensors, kernel=one, **given)
+            grads = torch.autograd.grad(out.sum() + stats.collision.sum(), v, allow_unused=True)
+            results.append((out, stats.collision, stats.entropy, *grads))
+        for got, want in zip(*results, strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_meta_tensors_have_shapes():
+    q = torch.ones(2, 4, 5, 8, device="meta")
+    out, stats = at.attend(q, q, q, mask=at.causal, scale=at.LogLength())
+    assert out.is_meta
+    assert out.shape == q.shape
+    assert stats.entropy.shape == (2, 4, 5)
+
+
+def test_numbers_of_numpy_and_rules_that_give_numbers():
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    want = at.attend(q, k, v, scale=0.25, softcap=8.0).out
+    for scale in (np.float32(0.25), lambda d, n: d**-0.5, torch.tensor(0.25)):
+        assert torch.equal(at.attend(q, k, v, scale=scale, softcap=np.float32(8)).out, want)
+    assert at.attend(q, k, v, dropout=np.float32(0.25)).out.shape == q.shape
+
+
 def test_inference_mode():
     q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
     with torch.inference_mode():
@@ -136,6 +197,19 @@ def test_vmap_is_refused_with_a_way_out():
     q = torch.randn(3, 1, 2, 4, 8)
     with pytest.raises(at.UnsupportedError, match=r"torch.func transforms .* batch dimension"):
         torch.func.vmap(lambda x: at.attend(x, x, x, kernel="streaming").out)(q)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("kernel", ["auto", "streaming"])
+def test_forward_mode_derivatives_are_refused_not_lost(kernel):
+    q, tangent = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, tangent)
+        with pytest.raises(at.UnsupportedError, match="forward-mode .* kernel='reference'"):
+            at.attend(q, dual, q, kernel=kernel)
+        out = at.attend(q, dual, q, kernel="reference").out
+        assert forward_ad.unpack_dual(out).tangent.abs().max() > 0
+        at.attend(q, q, q, kernel=kernel)
 
 
 def qkv(**changes):
@@ -176,6 +250,18 @@ BAD = {
     "bias": (qkv(bias=torch.ones(5, 7).int()), "bias.dtype must be floating point"),
     "bias kind": (qkv(bias="alibi"), "bias must be a tensor, Relative or ALiBi, got 'alibi'"),
     "bias shape": (qkv(bias=torch.ones(3, 5, 7)), "bias must be broadcastable to"),
+    "layout": (qkv(q=torch.randn(2, 4, 5, 8).to_sparse()), "q.layout must be that of a dense tensor, got torch.sparse_coo"),
+    "scale class": (qkv(scale=at.InverseSqrt), "scale must be a scale rule, a number or a tensor, got <class"),
+    "scale of a rule": (qkv(scale=lambda d, n: None), "scale must be a rule that gives a number or a tensor, got None"),
+    "scale of a rule, nan": (qkv(scale=lambda d, n: float("nan")), "scale must be finite, got nan"),
+    "score class": (qkv(score=at.Dot), r"score must be Dot\(\), Cosine\(\) or Additive\(...\), got <class"),
+    "softcap kind": (qkv(softcap=True), "softcap must be positive and finite, or None, got True"),
+    "device of scale": (qkv(scale=torch.ones(4, device="meta")), "scale.device must be that of q, cpu, got meta"),
+    "device of sink": (qkv(sink=torch.ones(4, device="meta")), "sink.device must be that of q, cpu, got meta"),
+    "device of slopes": (qkv(bias=at.ALiBi(torch.ones(4, device="meta"))), "ALiBi: slopes.device must be that of q, cpu, got meta"),
+    "device of table": (qkv(bias=at.Relative(torch.ones(5, device="meta"))), "Relative: table.device must be that of q, cpu, got meta"),
+    "device of weight": (qkv(score=at.Additive(torch.ones(3, 8, device="meta"), torch.ones(3, 8), torch.ones(3))), "Additive: query_weight.device must be that of q, cpu"),
+    "device of vector": (qkv(score=at.Additive(torch.ones(3, 8), torch.ones(3, 8), torch.ones(3, device="meta"))), "Additive: vector.device must be that of q, cpu"),
 }  # fmt: skip
 
 
@@ -191,3 +277,10 @@ def test_unknown_options_are_refused():
         at.attend(**qkv(causal=True))
     with pytest.raises(ValueError, match="option must be one of .*'weights'.*, got 'causal'"):
         at.explain(**qkv(causal=True))
+
+
+@pytest.mark.parametrize("name", masks(SHAPE))
+def test_visible_is_int64_whatever_the_mask(name):
+    q, k, v = SHAPE.tensors()
+    assert at.attend(q, k, v, mask=masks(SHAPE)[name]).stats.visible.dtype == torch.int64
+    assert at.attend(q, k, v, mask=at.lookback(3)).stats.visible.dtype == torch.int64

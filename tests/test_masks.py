@@ -1,10 +1,14 @@
+import copy
+import pickle
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attentropy as at
-from attentropy.masks import Extent, as_mask
+from attentropy.masks import Extent, Mask, as_mask
 
 CPU = torch.device("cpu")
 
@@ -99,6 +103,7 @@ BAD = {
     "prefix": (lambda: at.prefix(-1), "prefix: size must be >= 0, got -1"),
     "stride": (lambda: at.strided(0), "strided: step must be >= 1, got 0"),
     "floats": (lambda: at.padding(torch.ones(2)), "padding: lengths must be an integer tensor"),
+    "no numbers": (lambda: at.padding("abc"), "padding: lengths must be an integer tensor, got 'a"),
     "numbers": (lambda: at.dense(torch.ones(2, 2)), "dense: visible must be a bool tensor, got"),
     "five": (lambda: at.dense(torch.ones(1, 1, 1, 1, 1).bool()), "of at most 4 dimensions"),
     "text": (lambda: at.causal & "x", "mask must be a Mask, a tensor or a function"),
@@ -126,3 +131,65 @@ def test_bad_arguments(name):
     make, message = BAD[name]
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+PICKLED = [
+    at.full,
+    at.causal,
+    at.causal & at.lookback(3),
+    at.causal | at.prefix(2),
+    ~at.lookahead(2),
+    at.strided(2),
+    at.padding(torch.tensor([2, 5])),
+    at.documents(torch.tensor([0, 0, 1, 1, 1])),
+    at.dense(torch.eye(5).bool()) & at.causal,
+]
+
+
+@pytest.mark.parametrize("mask", PICKLED, ids=repr)
+def test_masks_are_pickled_and_copied(mask):
+    extent = Extent(2, 1, 5, 5, torch.device("cpu"))
+    for other in (pickle.loads(pickle.dumps(mask)), copy.deepcopy(mask)):
+        assert repr(other) == repr(mask)
+        assert other.is_interval == mask.is_interval
+        assert torch.equal(other.dense(extent), mask.dense(extent))
+
+
+def test_a_copy_of_causal_is_causal_itself():
+    assert copy.deepcopy(at.causal) is at.causal
+    assert pickle.loads(pickle.dumps(at.causal)) is at.causal
+
+
+def test_a_mask_made_by_hand_is_copied():
+    mask = Mask(lambda w: w.k > 1, "late")
+    assert copy.deepcopy(mask).draw(3) == mask.draw(3)
+
+
+def test_integers_of_numpy():
+    assert (at.causal & at.lookback(np.int64(2))).draw(3) == "#..\n##.\n.##"
+
+
+def test_a_tensor_or_a_function_may_come_first():
+    table = torch.ones(3, 3).tril().bool()
+    assert (table & at.lookback(2)).draw(3) == (at.causal & at.lookback(2)).draw(3)
+    assert (early | at.causal).draw(3) == (at.prefix(2) | at.causal).draw(3)
+
+
+def early(b, h, q, k):
+    return k < 2
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (lambda q, k: k <= q, r"mask must be a Mask, a tensor or a function of \(b, h, q, k\)"),
+        (at.lookback, "mask must be a Mask, a tensor or a function"),
+        (lambda b, h, q, k: True, r"mask <lambda>\(b, h, q, k\) must be a bool tensor, got True"),
+        (lambda b, h, q, k: (k - q).float(), "must be a bool tensor, got torch.float32"),
+        (lambda b, h, q, k: None, "must be a bool tensor, got None"),
+    ],
+)
+def test_functions_that_are_no_masks(mask, message):
+    q = torch.randn(1, 1, 3, 4)
+    with pytest.raises(TypeError, match=message):
+        at.attend(q, q, q, mask=mask)

@@ -38,6 +38,21 @@ def test_every_public_name_exists():
     assert set(at.__all__) <= set(dir(at))
 
 
+@pytest.mark.parametrize("name", ["masks", "scales", "weights", "errors", "nn", "theory", "ring"])
+def test_modules_are_reached_from_the_package(name):
+    code = f"import attentropy as at; assert at.{name}.__name__ == 'attentropy.{name}'"
+    assert f"attentropy.{name}" in imported(code)
+
+
+def test_errors_can_be_caught_by_name():
+    with pytest.raises(at.ArgumentError, match="Temperature: tau must be > 0, got 0"):
+        at.Temperature(0)
+    with pytest.raises(at.ArgumentTypeError, match="Temperature: tau must be a number, got 'a'"):
+        at.Temperature("a")
+    assert issubclass(at.ArgumentError, ValueError)
+    assert issubclass(at.ArgumentTypeError, TypeError)
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="attention_is_all"):
         at.attention_is_all  # noqa: B018

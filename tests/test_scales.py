@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -82,3 +83,19 @@ def test_bad_arguments(name):
     make, message = BAD[name]
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_may_be_asked_for_one_count(name):
+    rule, formula = RULES[name]
+    for n in (1, 512, 512.0):
+        assert rule(16, n).item() == pytest.approx(formula(n, 16))
+
+
+def test_numbers_of_numpy():
+    assert at.Temperature(np.float32(0.5))(4, 7) == 2.0
+    assert at.LogLengthFrom(np.int64(64)) == at.LogLengthFrom(64)
+    for spread in (np.array([1.0, 2.0]), torch.tensor([1.0, 2.0]), [1.0, 2.0]):
+        assert at.HoldEntropy(512, spread) == at.HoldEntropy(512, (1.0, 2.0))
+    for spread in (np.float32(1.5), torch.tensor(1.5)):
+        assert at.HoldEntropy(512, spread) == at.HoldEntropy(512, 1.5)

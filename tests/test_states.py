@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attentropy as at
 from attentropy.states import blind, from_tile, merge, read, with_sink
 
 LOGITS = st.lists(st.one_of(st.floats(-60, 60), st.just(-math.inf)), min_size=1, max_size=12)
@@ -109,3 +110,12 @@ def test_sinks_at_the_extremes(sink):
     for value in (attended.stats.entropy.sum(), attended.stats.lse.sum(), attended.out.sum()):
         (g,) = torch.autograd.grad(value, s, retain_graph=True)
         assert g.isfinite().all()
+
+
+def test_a_sink_of_no_weight_beside_no_keys_is_no_outcome():
+    q, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))
+    hidden, sink = torch.zeros(3, 3, dtype=torch.bool), torch.full((2,), -torch.inf)
+    out, stats = at.attend(q, k, v, mask=hidden, sink=sink)
+    for zero in (out, stats.sink_mass, stats.collision, stats.entropy):
+        assert not zero.any()
+    assert stats.lse.isneginf().all()

@@ -74,6 +74,9 @@ def test_dropout_keeps_the_mean_and_leaves_the_statistics():
 BAD = {
     "tau": (lambda: at.Gumbel(0.0), "Gumbel: tau must be positive and finite, got 0.0"),
     "tau nan": (lambda: at.Gumbel(math.nan), "Gumbel: tau must be positive and finite, got nan"),
+    "tau kind": (lambda: at.Gumbel("a"), "Gumbel: tau must be a number, got 'a'"),
+    "rate kind": (lambda: at.Decay("a"), "Decay: rate must be a number or a tensor .* got 'a'"),
+    "rate bool": (lambda: at.Decay(True), "Decay: rate must be a number or a tensor .* got True"),
     "rate zero": (lambda: at.Decay(0.0), r"Decay: rate must be in \(0, 1\], got 0.0"),
     "rate above one": (lambda: at.Decay(1.5), r"Decay: rate must be in \(0, 1\], got 1.5"),
     "rate nan": (lambda: at.Decay(math.nan), r"Decay: rate must be in \(0, 1\], got nan"),

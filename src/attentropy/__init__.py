@@ -34,7 +34,9 @@ _HOMES = {
     "attentropy.kernels.doctor": "doctor",
     "attentropy.types": "Attended HeadStats Stats",
     "attentropy.states": "RowState",
-    "attentropy.errors": "AttentropyError DistributedError UnsupportedError",
+    "attentropy.errors": (
+        "ArgumentError ArgumentTypeError AttentropyError DistributedError UnsupportedError"
+    ),
     "attentropy.masks": (
         "Mask causal full lookback lookahead prefix documents padding strided dense"
     ),
@@ -53,7 +55,11 @@ _HOMES = {
     "attentropy.scans.schema": "Scan",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("nn", "analysis", "theory", "observe", "integrations", "lab", "scans", "report")
+_SUBPACKAGES = (
+    "nn", "analysis", "theory", "observe", "integrations", "lab", "scans", "report",
+    "attention", "errors", "kernels", "masks", "ring", "scales", "scores", "states", "types",
+    "weights",
+)  # fmt: skip
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
 

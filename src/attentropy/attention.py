@@ -13,13 +13,15 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.kernels import fused, gpu, linear, reference, streaming
-from attentropy.kernels.call import Call, Rows
+from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.masks import Mask
-from attentropy.resolve import SMALL_MASK, Options, resolve
+from attentropy.resolve import SMALL_MASK, Options, check_tensors, resolve
 from attentropy.scales import ScaleRule
 from attentropy.scores import ALiBi, Relative, Score
 from attentropy.states import with_sink
@@ -125,8 +127,21 @@ def compute(q: Tensor, k: Tensor, v: Tensor, options: Options, kernel: str = "au
 def run(call: Call, kernel: str) -> Rows:
     """The rows of a resolved call by the kernel asked for, without its sink."""
     call, chosen = choose(call, kernel)
-    rows: Rows = _blind(call) if not call.k.shape[2] or not call.q.numel() else chosen.attend(call)
+    batch, heads, queries, width = call.q.shape
+    if not (batch * heads * queries * call.k.shape[2]) or call.q.is_meta:
+        return _blind(call)
+    if not width or not call.v.shape[3]:
+        return _widened(call, chosen)
+    rows: Rows = chosen.attend(call)
     return rows
+
+
+def _widened(call: Call, kernel: ModuleType) -> Rows:
+    """Tensors without a width, for kernels that need one: a column of zeros changes no score."""
+    narrow = [name for name in ("q", "k", "v") if not getattr(call, name).shape[3]]
+    columns: dict[str, Tensor | None] = {n: F.pad(getattr(call, n), (0, 1)) for n in narrow}
+    rows: Rows = kernel.attend(replace_tensors(call, columns))
+    return rows._replace(out=rows.out[..., : call.v.shape[3]])
 
 
 def explain(
@@ -154,15 +169,25 @@ def key_mass(q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Any) -> T
     >>> key_mass(q, q, mask=lambda b, h, q, k: k <= q)
     tensor([[[1.5000, 0.5000]]])
     """
-    if isinstance(q, Tensor) and isinstance(k, Tensor) and q.dim() == k.dim() == 4 and k.shape[1]:
-        group = max(1, q.shape[1] // k.shape[1])
-        k = k.detach().repeat_interleave(group, 1)
-    with torch.enable_grad(), torch.autocast(q.device.type, enabled=False):
+    check_tensors(q, k, k)
+    group = max(1, q.shape[1] // k.shape[1])
+    kind = q.device.type
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(kind, enabled=False):
+        k = _saveable(k).repeat_interleave(group, 1)
         one = k.new_ones(*k.shape[:3], 1).requires_grad_()
-        q, k, given = steered(q.detach(), k, options_of(options))
-        out, _ = compute(q, k, one, given, kernel)
+        given = {name: _saveable(x) for name, x in options.items()}
+        query, key, wanted = steered(_saveable(q), k, options_of(given))
+        out, _ = compute(query, key, one, wanted, kernel)
         (mass,) = torch.autograd.grad(out.sum(), one)
-    return mass[..., 0].float() if mass.dtype != torch.float64 else mass[..., 0]
+    mass = mass[:, : q.shape[1], :, 0]
+    return mass if mass.dtype == torch.float64 else mass.float()
+
+
+def _saveable(x: Any) -> Any:
+    """Constants; of inference tensors, which a gradient cannot save, copies."""
+    if not isinstance(x, Tensor):
+        return x
+    return x.clone() if x.is_inference() else x.detach()
 
 
 @dataclass(frozen=True)
@@ -219,7 +244,7 @@ def choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
     if kernel not in ("streaming", "reference"):
         call = _materialised(call)
     name = _name_of(call, kernel)
-    _refuse_transforms(name)
+    _refuse_transforms(name, call)
     reason = None if kernel == "auto" else _lacks(name, call)
     if reason is not None:
         able = [other for other in KERNELS if _lacks(other, call) is None]
@@ -238,9 +263,16 @@ def _materialised(call: Call) -> Call:
     return call._replace(mask=table, predicate=None, lo=None, hi=None)
 
 
-def _refuse_transforms(name: str) -> None:
+def _refuse_transforms(name: str, call: Call) -> None:
     if name == "reference" or torch.compiler.is_compiling():
         return
+    # tangents of forward-mode derivatives would be lost without a word
+    dual = forward_ad._current_level >= 0 and name != "linear"
+    if dual and any(forward_ad.unpack_dual(x).tangent is not None for x in call[:4]):
+        raise UnsupportedError(
+            f"forward-mode derivatives are not supported by the {name} kernel; "
+            "kernel='reference' supports them, in O(n^2) memory"
+        )
     if torch._C._are_functorch_transforms_active():
         raise UnsupportedError(
             f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "

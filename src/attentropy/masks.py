@@ -17,9 +17,12 @@ counts from 0, whatever K is.
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,6 +82,7 @@ class Interval(NamedTuple):
 
 
 Bound = Callable[[Extent], Tensor]
+Made = tuple[Callable[..., Any], tuple[Any, ...]] | str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +95,7 @@ class Mask:
         lo, hi: bounds of the visible keys; `is_interval` says that they tell everything.
         check: raises if the mask does not fit the extent.
         table: the bool tensor of a mask that is nothing else.
+        made: the call that makes this mask, or its name in this module, by which it is pickled.
     """
 
     predicate: Callable[[Where], Tensor]
@@ -100,6 +105,7 @@ class Mask:
     is_interval: bool = False
     check: Callable[[Extent], None] | None = None
     table: Tensor | None = None
+    made: Made = None
 
     def __call__(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor, *, shift: int = 0) -> Tensor:
         """Visible? Indices broadcast; query q stands at position q + shift among the keys."""
@@ -114,6 +120,7 @@ class Mask:
             hi=_meet(self.hi, other.hi, torch.minimum),
             is_interval=self.is_interval and other.is_interval,
             check=_both(self, other),
+            made=(operator.and_, (self, other)),
         )
 
     def __or__(self, other: Mask) -> Mask:
@@ -126,7 +133,14 @@ class Mask:
             hi=hi,
             is_interval=is_interval,
             check=_both(self, other),
+            made=(operator.or_, (self, other)),
         )
+
+    def __rand__(self, other: Mask) -> Mask:
+        return as_mask(other) & self
+
+    def __ror__(self, other: Mask) -> Mask:
+        return as_mask(other) | self
 
     def __invert__(self) -> Mask:
         one_sided = self.is_interval and (self.lo is None) != (self.hi is None)
@@ -137,7 +151,11 @@ class Mask:
             hi=self.lo if one_sided else None,
             is_interval=one_sided,
             check=self.check,
+            made=(operator.invert, (self,)),
         )
+
+    def __reduce__(self) -> Any:
+        return self.made or (Mask, tuple(getattr(self, field.name) for field in fields(self)))
 
     def __repr__(self) -> str:
         return f"Mask({self.name})"
@@ -172,10 +190,30 @@ def as_mask(value: object) -> Mask:
         return value
     if isinstance(value, Tensor):
         return dense(value)
-    if callable(value):
-        name = getattr(value, "__name__", type(value).__name__)
-        return Mask(lambda w: value(w.b, w.h, w.q, w.k), name)
-    raise ArgumentTypeError("mask", "a Mask, a tensor or a function of (b, h, q, k)", repr(value))
+    if not callable(value) or not _takes_four(value):
+        rule = "a Mask, a tensor or a function of (b, h, q, k)"
+        raise ArgumentTypeError("mask", rule, repr(value))
+    name = getattr(value, "__name__", type(value).__name__)
+    return Mask(lambda w: _bools(name, value(w.b, w.h, w.q, w.k)), name, made=(as_mask, (value,)))
+
+
+def _takes_four(function: Callable[..., Any]) -> bool:
+    if torch.compiler.is_compiling():
+        return True
+    try:
+        inspect.signature(function).bind(*range(4))
+    except TypeError:
+        return False
+    except ValueError:  # a function that tells no signature
+        return True
+    return True
+
+
+def _bools(name: str, seen: object) -> Tensor:
+    if not isinstance(seen, Tensor) or seen.dtype != torch.bool:
+        got = seen.dtype if isinstance(seen, Tensor) else repr(seen)
+        raise ArgumentTypeError(f"mask {name}(b, h, q, k)", "a bool tensor", got)
+    return seen
 
 
 def _both(a: Mask, b: Mask) -> Callable[[Extent], None]:
@@ -202,10 +240,16 @@ def _union(a: Mask, b: Mask) -> tuple[Bound | None, Bound | None, bool]:
     return lo, hi, same_side and a.is_interval and b.is_interval
 
 
-full = Mask(lambda w: torch.ones_like(w.k, dtype=torch.bool), "full", is_interval=True)
+full = Mask(lambda w: torch.ones_like(w.k, dtype=torch.bool), "full", is_interval=True, made="full")
 """Every key."""
 
-causal = Mask(lambda w: w.k <= w.position, "causal", hi=lambda e: e.positions + 1, is_interval=True)
+causal = Mask(
+    lambda w: w.k <= w.position,
+    "causal",
+    hi=lambda e: e.positions + 1,
+    is_interval=True,
+    made="causal",
+)
 """Keys up to the query's own position.
 
     >>> print(causal.draw(3, 5))
@@ -232,6 +276,7 @@ def lookback(size: int) -> Mask:
         f"lookback({size})",
         lo=lambda e: e.positions - (size - 1),
         is_interval=True,
+        made=(lookback, (size,)),
     )
 
 
@@ -250,6 +295,7 @@ def lookahead(size: int) -> Mask:
         f"lookahead({size})",
         hi=lambda e: e.positions + size,
         is_interval=True,
+        made=(lookahead, (size,)),
     )
 
 
@@ -270,6 +316,7 @@ def prefix(size: int) -> Mask:
         f"prefix({size})",
         hi=lambda e: torch.full_like(e.positions, size),
         is_interval=True,
+        made=(prefix, (size,)),
     )
 
 
@@ -283,7 +330,9 @@ def strided(step: int) -> Mask:
     .#.#
     """
     step = _count("strided", "step", step, least=1)
-    return Mask(lambda w: (w.position - w.k) % step == 0, f"strided({step})")
+    return Mask(
+        lambda w: (w.position - w.k) % step == 0, f"strided({step})", made=(strided, (step,))
+    )
 
 
 def padding(lengths: Tensor) -> Mask:
@@ -312,6 +361,7 @@ def padding(lengths: Tensor) -> Mask:
         hi=lambda e: lengths.to(e.device).view(-1, 1, 1),
         is_interval=True,
         check=check,
+        made=(padding, (lengths,)),
     )
 
 
@@ -350,6 +400,7 @@ def documents(ids: Tensor) -> Mask:
         hi=lambda e: last.to(e.device)[:, None, e.shift :],
         is_interval=True,
         check=check,
+        made=(documents, (ids,)),
     )
 
 
@@ -391,6 +442,7 @@ def dense(visible: Tensor) -> Mask:
         f"dense({list(visible.shape)})",
         check=lambda e: check_broadcast("dense: visible", table, e[:4]),
         table=visible,
+        made=(dense, (visible,)),
     )
 
 
@@ -406,15 +458,18 @@ def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _count(owner: str, name: str, value: int, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(f"{owner}: {name}", "an integer", repr(value))
     if value < least:
         raise ArgumentError(f"{owner}: {name}", f">= {least}", value)
-    return value
+    return int(value)
 
 
 def _integers(owner: str, name: str, value: Tensor, *, dims: int) -> Tensor:
-    value = torch.as_tensor(value)
+    try:
+        value = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentTypeError(f"{owner}: {name}", "an integer tensor", repr(value)) from None
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise ArgumentTypeError(f"{owner}: {name}", "an integer tensor", value.dtype)
     while value.dim() < dims:

@@ -6,6 +6,7 @@ Every message names the argument, the rule and the value.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +18,12 @@ from attentropy.kernels.counts import count
 from attentropy.masks import Extent, Mask, as_mask, causal, check_broadcast
 from attentropy.masks import full as full_mask
 from attentropy.scales import ScaleRule
-from attentropy.scores import ALiBi, Dot, Prepared, Relative, Score
+from attentropy.scores import ALiBi, Dot, Prepared, Relative, Score, check_device
 from attentropy.weights import Decay, Gumbel, Kernelised, Softmax, Weights
 
 SMALL_MASK = 1 << 22
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_CAST = FLOATS[:3]
 
 
 class Options(NamedTuple):
@@ -53,8 +55,8 @@ def resolve(
     With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
     as rows and all keys of the whole as columns; see attentropy.kernels.parts.
     """
-    check_tensors(q, k, v)
     q, k, v = _autocast(q, k, v)
+    check_tensors(q, k, v)
     weights = _weights(options)
     prepared = _prepare(q, k, options, weights)
     batch, heads, queries, _ = q.shape
@@ -89,7 +91,7 @@ def resolve(
         bias=bias,
         relative=relative,
         slopes=slopes,
-        softcap=_softcap(options.softcap),
+        softcap=check_softcap(options.softcap),
         sink=_sink(options.sink, q),
         dropout=_dropout(options.dropout),
         seed=_seed(options.dropout, weights),
@@ -105,6 +107,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         if len(shape) != 4:
             letters = "[B,H,Q,D]" if name == "q" else "[B,Hk,K,D]"
             raise ArgumentError(name, f"of shape {letters}", list(shape))
+        if x.layout != torch.strided:
+            raise ArgumentTypeError(f"{name}.layout", "that of a dense tensor", x.layout)
         if x.dtype not in FLOATS:
             rule = "of dtype float16, bfloat16, float32 or float64"
             raise ArgumentTypeError(f"{name}.dtype", rule, x.dtype)
@@ -132,9 +136,16 @@ def _check_sizes(q: torch.Size, k: torch.Size, v: torch.Size) -> None:
 
 
 def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As scaled_dot_product_attention does, take the lower precision inside autocast."""
+    """As scaled_dot_product_attention does, take the lower precision inside autocast.
+
+    Layers under autocast give some of q, k, v in float32 and others in the lower precision.
+    """
+    if not isinstance(q, Tensor) or q.is_meta:
+        return q, k, v
     kind = q.device.type
-    if not torch.is_autocast_enabled(kind) or q.dtype == torch.float64:
+    if not torch.is_autocast_enabled(kind):
+        return q, k, v
+    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in (q, k, v)):
         return q, k, v
     low = torch.get_autocast_dtype(kind)
     return q.to(low), k.to(low), v.to(low)
@@ -142,8 +153,7 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _weights(options: Options) -> Weights:
     weights = Softmax() if options.weights is None else options.weights
-    if not isinstance(weights, Weights):
-        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
+    check_weights(weights)
     kind = type(weights).__name__
     if not isinstance(weights, Softmax) and options.sink is not None:
         raise UnsupportedError(f"sink is supported by Softmax weights only, not by {kind}")
@@ -160,8 +170,7 @@ def _weights(options: Options) -> Weights:
 
 def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
     score = Dot() if options.score is None else options.score
-    if not hasattr(score, "prepare"):
-        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+    check_score(score)
     if isinstance(weights, Kernelised):
         if not isinstance(score, Dot):
             raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
@@ -228,8 +237,8 @@ def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
 
 def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
     """A mask asked by the index of a query among `rows`."""
-    runs = [torch.arange(run.start, run.stop) for run in rows]
-    index = torch.cat(runs) if runs else torch.arange(0)
+    runs = [torch.arange(run.start, run.stop, device="cpu") for run in rows]
+    index = torch.cat(runs) if runs else torch.arange(0, device="cpu")
     return Mask(
         lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
     )
@@ -245,8 +254,7 @@ def _four(name: str, x: Tensor, extent: Extent) -> Tensor:
     """A table with four dimensions, checked to broadcast to [B,H,Q,K]."""
     if x.dim() > 4:
         raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
-    if x.device != extent.device:
-        raise ArgumentError(f"{name}.device", f"that of q, {extent.device}", x.device)
+    check_device(name, x, extent.device)
     x = x[(None,) * (4 - x.dim())]
     check_broadcast(name, x, extent[:4])
     return x
@@ -267,8 +275,10 @@ def _biases(
             bias = table if bias is None else bias + table
         case Relative():
             relative = options.bias.rows(extent.heads)
+            check_device("Relative: table", relative, extent.device)
         case ALiBi():
             slopes = options.bias.of_heads(extent.heads, device=extent.device)
+            check_device("ALiBi: slopes", slopes, extent.device)
         case _:
             raise ArgumentTypeError("bias", "a tensor, Relative or ALiBi", repr(options.bias))
     return bias, relative, slopes
@@ -278,19 +288,49 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
     """The logit multiplier, broadcastable to [B,H,Q]."""
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     scale: Any = options.scale
+    head_dim = max(1, q.shape[3])  # without a width every score is 0, whatever the scale
     if scale is None:
         score = Dot() if options.score is None else options.score
         plain = isinstance(options.weights, Kernelised | Decay)
-        scale = 1.0 if plain else score.default_scale(q.shape[3])
-    if isinstance(scale, int | float) and not isinstance(scale, bool):
+        scale = 1.0 if plain else score.default_scale(head_dim)
+    check_scale(scale)
+    if callable(scale) and not isinstance(scale, Tensor):
+        scale = scale(head_dim, visible.to(wide))
+        if not (_is_number(scale) or _is_tensor(scale)):
+            raise ArgumentTypeError("scale", "a rule that gives a number or a tensor", repr(scale))
+    if _is_number(scale):
         if not torch.compiler.is_compiling() and not math.isfinite(scale):
             raise ArgumentError("scale", "finite", scale)
-        return torch.full((1, 1, 1), scale, dtype=wide, device=q.device)
-    if isinstance(scale, bool) or not (callable(scale) or isinstance(scale, Tensor)):
-        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
-    if not isinstance(scale, Tensor):
-        scale = scale(q.shape[3], visible.to(wide))
+        return torch.full((1, 1, 1), float(scale), dtype=wide, device=q.device)
+    scale = scale.to(q.device) if scale.dim() == 0 else scale
+    check_device("scale", scale, q.device)
     return _row_scale(scale, q).to(wide)
+
+
+def check_scale(scale: object) -> None:
+    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule."""
+    if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+
+
+def check_score(score: object) -> None:
+    """Raise unless it is a score."""
+    if isinstance(score, type) or not hasattr(score, "prepare"):
+        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+
+
+def check_weights(weights: object) -> None:
+    """Raise unless it is a value of attentropy.weights."""
+    if not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
+
+
+def _is_number(x: object) -> bool:
+    return isinstance(x, int | float | Real) and not isinstance(x, bool)
+
+
+def _is_tensor(x: object) -> bool:
+    return isinstance(x, Tensor)
 
 
 def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
@@ -310,8 +350,9 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
     return scale
 
 
-def _softcap(softcap: float | None) -> float | None:
-    if softcap is not None and not (isinstance(softcap, int | float) and 0 < softcap < math.inf):
+def check_softcap(softcap: float | None) -> float | None:
+    """The cap as a float; raises unless it is positive and finite."""
+    if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)
     return None if softcap is None else float(softcap)
 
@@ -322,11 +363,12 @@ def _sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
     if not isinstance(sink, Tensor) or list(sink.shape) != [q.shape[1]]:
         got = list(sink.shape) if isinstance(sink, Tensor) else repr(sink)
         raise ArgumentError("sink", f"a tensor of shape [H] = [{q.shape[1]}]", got)
+    check_device("sink", sink, q.device)
     return sink
 
 
 def _dropout(rate: float) -> float:
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+    if not _is_number(rate) or not 0 <= rate < 1:
         raise ArgumentError("dropout", "a number in [0, 1)", rate)
     return float(rate)
 
@@ -336,4 +378,4 @@ def _seed(dropout: float, weights: Weights) -> Tensor | None:
     if not dropout and not noisy:
         return None
     generator = weights.generator if isinstance(weights, Gumbel) else None
-    return torch.randint(0, 2**62, (), generator=generator)
+    return torch.randint(0, 2**62, (), generator=generator, device="cpu")

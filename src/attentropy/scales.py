@@ -12,6 +12,7 @@ One visible key gives 0 for rules in log n, harmlessly: such a row has one weigh
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -114,7 +115,7 @@ class PowerLength:
         _at_least("PowerLength: reference", self.reference, 1)
 
     def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
-        ratio = _float(visible.clamp(min=1)) / self.reference
+        ratio = _float(visible).clamp(min=1) / self.reference
         return ratio**self.exponent * head_dim**-0.5
 
 
@@ -131,8 +132,10 @@ class HoldEntropy:
 
     def __post_init__(self) -> None:
         _at_least("HoldEntropy: reference", self.reference, 1)
-        if isinstance(self.spread, Tensor | list):
-            object.__setattr__(self, "spread", tuple(torch.as_tensor(self.spread).tolist()))
+        if hasattr(self.spread, "tolist"):  # a tensor, an array, a number of numpy
+            object.__setattr__(self, "spread", self.spread.tolist())
+        if isinstance(self.spread, list):
+            object.__setattr__(self, "spread", tuple(self.spread))
         for one in self.spread if isinstance(self.spread, tuple) else (self.spread,):
             _positive("HoldEntropy: spread", one)
 
@@ -144,21 +147,23 @@ class HoldEntropy:
         return (1 + 2 * gained / spread**2).clamp(min=0.0).sqrt() * head_dim**-0.5
 
 
-def _float(visible: Tensor) -> Tensor:
-    return visible if visible.is_floating_point() else visible.to(torch.float32)
+def _float(visible: Tensor | float) -> Tensor:
+    """Counts as floats; one number is a count too."""
+    n = visible if isinstance(visible, Tensor) else torch.tensor(float(visible))
+    return n if n.is_floating_point() else n.to(torch.float32)
 
 
 def _log(visible: Tensor) -> Tensor:
     """Log n, and 0 for rows that see nothing."""
-    return _float(visible.clamp(min=1)).log()
+    return _float(visible).clamp(min=1).log()
 
 
 def _constant(value: float, visible: Tensor) -> Tensor:
-    return torch.full_like(visible, value, dtype=_float(visible[:0]).dtype)
+    return torch.full_like(_float(visible), float(value))
 
 
 def _finite(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, "a number", repr(value))
     if not math.isfinite(value):
         raise ArgumentError(name, "finite", value)

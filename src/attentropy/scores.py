@@ -121,6 +121,7 @@ class Additive:
         if vector.shape[0] not in (1, q.shape[1]):
             rule = f"of shape [hidden] or [H,hidden] with H = {q.shape[1]}"
             raise ArgumentError("Additive: vector", rule, list(self.vector.shape))
+        check_device("Additive: vector", vector, q.device)
         return Prepared(q, k, vector)
 
     def default_scale(self, head_dim: int) -> float:
@@ -133,7 +134,14 @@ class Additive:
         if weight.shape[-1] != x.shape[-1] or heads not in (1, x.shape[1]):
             rule = f"[hidden,D] or [heads,hidden,D] with D = {x.shape[-1]}, heads = {x.shape[1]}"
             raise ArgumentError(f"Additive: {name}", rule, list(weight.shape))
+        check_device(f"Additive: {name}", weight, x.device)
         return x @ weight.to(x.dtype).mT
+
+
+def check_device(name: str, x: Tensor, device: torch.device) -> None:
+    """Raise unless x is where the queries are."""
+    if x.device != device:
+        raise ArgumentError(f"{name}.device", f"that of q, {device}", x.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,7 +138,7 @@ def _shares(lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     unseen = lse.isneginf()
     gap = lse.masked_fill(unseen, 0.0) - sink
     kept = gap.sigmoid().masked_fill(unseen, 0.0)
-    lost = (-gap).sigmoid().masked_fill(unseen, 1.0)
+    lost = (-gap).sigmoid().masked_fill(unseen, 1.0).masked_fill(unseen & sink.isneginf(), 0.0)
     both = torch.logaddexp(lse.masked_fill(unseen, 0.0), sink)
     return kept, lost, torch.where(unseen, sink, both)
 

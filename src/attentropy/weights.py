@@ -16,6 +16,7 @@ which are probabilities, neither can be had in linear time, and both are None as
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -53,7 +54,9 @@ class Gumbel(Weights):
     probabilities: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.tau, int | float) and 0 < self.tau < math.inf):
+        if isinstance(self.tau, bool) or not isinstance(self.tau, Real):
+            raise ArgumentTypeError("Gumbel: tau", "a number", repr(self.tau))
+        if not 0 < self.tau < math.inf:
             raise ArgumentError("Gumbel: tau", "positive and finite", self.tau)
 
 
@@ -103,14 +106,19 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
-FEATURES: dict[str, Feature] = {"elu": _elu_plus_one, "relu": torch.relu, "exp": torch.exp}
+FEATURES: dict[str, Feature] = {
+    "elu": _elu_plus_one,
+    "elu+1": _elu_plus_one,
+    "relu": torch.relu,
+    "exp": torch.exp,
+}
 
 
 @dataclass(frozen=True)
 class Kernelised(Weights):
     """phi(q) . phi(k) / sum phi(q) . phi(k), in linear time for causal and unmasked attention.
 
-    `feature` is "elu" (elu + 1), "relu", "exp", or a function with non-negative values. There are
+    `feature` is "elu" or "elu+1", "relu", "exp", or a function with non-negative values. There are
     no logits: scale, bias, softcap and sinks do not apply.
     """
 
@@ -149,9 +157,13 @@ class Decay(Weights):
             if self.rate.dim() > 1:
                 rule = "a number or of shape [H]"
                 raise ArgumentError("Decay: rate", rule, list(self.rate.shape))
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or self.rate.is_meta:
                 return
-        rates = torch.as_tensor(self.rate)
+        elif isinstance(self.rate, bool) or not isinstance(self.rate, Real | list | tuple):
+            rule = "a number or a tensor of shape [H]"
+            raise ArgumentTypeError("Decay: rate", rule, repr(self.rate))
+        given = isinstance(self.rate, Tensor)
+        rates = self.rate if given else torch.as_tensor(self.rate, device="cpu")
         if not bool(((rates > 0) & (rates <= 1)).all()):
             raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())
 

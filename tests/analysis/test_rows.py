@@ -42,3 +42,14 @@ def test_refusals():
         at.analysis.map_dense(q[0], k)
     with pytest.raises(ValueError, match="number of keys must be >= 1, got 0"):
         at.analysis.map_dense(q, k[:, :, :0])
+
+
+def test_empty_and_wrong_inputs_are_named():
+    q = torch.randn(1, 2, 0, 4)
+    k = torch.randn(1, 2, 3, 4)
+    with pytest.raises(ValueError, match="the size of q in queries must be >= 1, got 0"):
+        at.analysis.map_dense(q, k)
+    with pytest.raises(TypeError, match="k must be a tensor, got str"):
+        at.analysis.map_dense(k, "keys")
+    with pytest.raises(ValueError, match=r"v must be of shape \[B,Hk,K,Dv\], got \[2, 3, 4\]"):
+        at.analysis.diameter(k[0])

@@ -124,3 +124,16 @@ def test_positional_share_refuses_other_masks():
     q, k, _ = tensors()
     with pytest.raises(NotImplementedError, match="interval of keys to each query"):
         an.positional_share(q, k, mask=at.strided(2))
+
+
+def test_projections_of_the_module_of_the_documents_and_of_none():
+    layer = at.nn.EntropyInvariantAttention(16, 2)
+    same = at.nn.MultiheadAttention(16, 2)
+    parts = (layer.W_Q, layer.W_K, layer.W_V)
+    with torch.no_grad():
+        same.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        same.out_proj.weight.copy_(layer.W_O.weight)
+    got, want = (at.analysis.projection_spectrum(x) for x in (layer, same))
+    torch.testing.assert_close(tuple(got), tuple(want))
+    with pytest.raises(TypeError, match="layer must be a layer of attentropy.nn .*, got Linear"):
+        at.analysis.projection_spectrum(torch.nn.Linear(2, 2))

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import attentropy as at
 from attentropy.errors import UnsupportedError
@@ -90,3 +93,74 @@ def test_sink_through_attend():
     torch.testing.assert_close(
         got.stats.sink_mass.double(), want.stats.sink_mass, rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("by", ["q", "k", "out"])
+def test_double_backward_is_refused_for_one_tensor_alone(by):
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    k = torch.randn(1, 1, 5, 4, requires_grad=True)
+    out = fused.attend(make_like(q)._replace(k=k)).out
+    (g,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(UnsupportedError, match="double backward is not supported"):
+        torch.autograd.grad(g.sum(), {"q": q, "k": k, "out": out}[by], allow_unused=True)
+
+
+def test_fake_tensors_have_the_shapes_of_real_ones():
+    with FakeTensorMode():
+        q = torch.randn(2, 4, 5, 8, requires_grad=True)
+        k, v = torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 3)
+        out, stats = at.attend(q, k, v, mask=at.causal, scale=at.LogLength())
+        (out.sum() + stats.entropy.sum()).backward()
+    assert out.shape == (2, 4, 5, 3)
+    assert stats.entropy.shape == (2, 4, 5)
+    assert q.grad.shape == q.shape
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_recorded_graphs_compute_what_the_call_does(mode):
+    tensors = [torch.randn(1, 2, 5, 8) for _ in range(3)]
+
+    def out(*tensors):
+        return at.attend(*tensors, mask=at.causal, kernel="fused").out
+
+    graph = make_fx(out, tracing_mode=mode)(*tensors)
+    others = [torch.randn(1, 2, 5, 8) for _ in range(3)]
+    assert torch.equal(graph(*others), out(*others))
+
+
+def test_dispatch_modes_see_the_operator():
+    q = torch.randn(1, 2, 5, 8)
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    seen = []
+    with Names():
+        at.attend(q, q, q, kernel="fused")
+    assert "attentropy.fused.default" in seen
+
+
+def test_the_default_device_is_not_that_of_the_tensors():
+    tensors = [torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(3)]
+    bias, table = (torch.randn(5, 5, requires_grad=True), torch.randn(2, 7, requires_grad=True))
+    results = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            for added in (bias, at.Relative(table)):
+                given = {"mask": at.padding([3]), "bias": added, "kernel": "fused"}
+                out, stats = at.attend(*tensors, **given)
+                inputs = (*tensors, bias if added is bias else table)
+                grads = torch.autograd.grad(out.sum() + stats.entropy.sum(), inputs)
+                only = torch.autograd.grad(at.attend(*tensors, **given).stats.lse.sum(), tensors[0])
+                results.append((out, stats.entropy, *grads, *only))
+    for got, want in zip(results[2:], results[:2], strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+def test_batched_gradients_are_refused():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    out = fused.attend(make_like(q)).out
+    with pytest.raises(UnsupportedError, match="batched gradients .* not supported by the fused"):
+        torch.autograd.grad(out, q, torch.randn(3, *out.shape), is_grads_batched=True)

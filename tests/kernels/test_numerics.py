@@ -93,6 +93,7 @@ def test_rows_of_minus_infinity_that_are_not_masked_are_nan(kernel):
     out, stats = at.attend(q, k, torch.ones_like(k), kernel=kernel)
     assert out.isnan().all()
     assert stats.entropy.isnan().all()
+    assert (stats.argmax >= 0).all()
 
 
 @pytest.mark.parametrize("keys", [3, 70])

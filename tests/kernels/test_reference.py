@@ -134,3 +134,29 @@ def test_gradcheck():
         return out, stats.entropy, stats.lse, stats.collision
 
     assert torch.autograd.gradcheck(outputs, shape.tensors())
+
+
+@pytest.mark.parametrize("weights", [at.Softmax(), at.Linear(), at.Hard()])
+def test_argmax_of_logits_that_are_all_minus_infinity_is_a_visible_key(weights):
+    q, k = torch.full((1, 1, 2, 4), torch.inf), torch.full((1, 1, 3, 4), -1.0)
+    v = torch.tensor([5.0, 7.0, 9.0]).view(1, 1, 3, 1)
+    mask = torch.tensor([[False, True, True], [False, False, False]])
+    out, stats = reference(q, k, v, mask=mask, weights=weights)
+    assert stats.max_logit.isneginf().all()
+    assert stats.argmax.flatten().tolist() == [1, -1]
+    if weights == at.Hard():
+        assert out.flatten().tolist() == [7.0, 0.0]
+
+
+@pytest.mark.parametrize("weights", [at.Softmax(), at.ReluSquared(), at.Hard(), at.Decay(0.5)])
+def test_serves_vmap_and_compile(weights):
+    x = torch.randn(3, 1, 2, 4, 8)
+
+    def out(x):
+        return reference(x, x, x, mask=at.causal, weights=weights).out
+
+    want = torch.stack([out(one) for one in x])
+    torch.testing.assert_close(torch.func.vmap(out)(x), want)
+    torch._dynamo.reset()
+    compiled = torch.compile(out, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x[0]), want[0])

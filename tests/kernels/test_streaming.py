@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import attentropy as at
-from attentropy.kernels import tiles
+from attentropy.kernels import streaming, tiles
 from tests.cases import SHAPES, Shape, assert_same, masks, options, run
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -113,3 +113,47 @@ def test_ties_take_the_lowest_key():
     k[:, :, 131:290] = 1.0
     out, stats = at.attend(torch.ones(1, 1, 1, 2), k, k, kernel="streaming")
     assert stats.argmax.item() == 131
+
+
+@pytest.mark.parametrize("size", [255, 511, 512, 513, 600, 640, 1023, 2000])
+@pytest.mark.parametrize("levels", [2, 1000])
+def test_the_maximum_and_its_lowest_index(size, levels):
+    s = torch.randint(-levels, levels, (2, 7, size)).float()
+    s[0, 0, -1], s[0, 1, 3], s[1, 0] = torch.nan, torch.nan, -torch.inf
+    m, found = streaming._max(s)
+    want = s.amax(-1, keepdim=True)
+    first = torch.where((s == want) | s.isnan() & want.isnan(), torch.arange(size), size).amin(-1)
+    assert torch.equal(found, first)
+    assert torch.equal(m.nan_to_num(7.0), want[..., 0].nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("largest", [0.5, 7.9, 8.1, 100.0, 1e4])
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+def test_entropy_keeps_its_digits_wherever_the_logits_are(largest, spread):
+    logits = largest - spread * torch.rand(1, 1, 1, 700)
+    logits[..., 5] = largest
+    want = torch.distributions.Categorical(logits=logits.double()).entropy()
+    q, k = torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 700, 1)
+    stats = at.attend(q, k, k, bias=logits, kernel="streaming").stats
+    assert (stats.entropy >= 0).all()
+    torch.testing.assert_close(stats.entropy.double(), want, atol=6e-7, rtol=3e-7)
+
+
+@pytest.mark.parametrize("weights", [None, at.Linear()])
+@pytest.mark.parametrize("mask", [None, at.lookback(2), lambda b, h, q, k: (q + k) % 3 == 0])
+def test_rows_of_minus_infinity_name_their_first_visible_key(mask, weights):
+    q, k = torch.ones(1, 1, 3, 2), torch.full((1, 1, 6, 2), -torch.inf)
+    given = {"mask": mask, "weights": weights}
+    want = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="reference", **given).stats
+    got = at.attend(q, k, q[:, :, :1].expand_as(k), kernel="streaming", **given).stats
+    assert torch.equal(got.argmax, want.argmax)
+
+
+@pytest.mark.parametrize("library", [tiles._ONEDNN, None])
+def test_large_products_by_either_library(library, monkeypatch):
+    monkeypatch.setattr(tiles, "_ONEDNN", library)
+    q, k, v = (torch.randn(1, 1, n, d) for n, d in ((700, 40), (1100, 40), (1100, 24)))
+    got = at.attend(q, k, v, kernel="streaming")
+    want = at.attend(q.double(), k.double(), v.double(), kernel="reference")
+    torch.testing.assert_close(got.out.double(), want.out, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(got.stats.entropy.double(), want.stats.entropy, atol=2e-6, rtol=0)

@@ -1,22 +1,28 @@
 """Two processes over gloo: DDP and FSDP2 give the gradients of one process."""
 
+import copy
 import os
 import socket
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
 
 import attentropy as at
+from tests.nn.layers import LAYERS
 
 nn = at.nn
+CLIPPED = (
+    lambda: nn.MultiheadAttention(16, 4, num_kv_heads=2),
+    lambda: nn.MultiheadAttention(16, 4, kdim=15),
+    lambda: nn.EntropyInvariantAttention(16, 4),
+)
 
 
-def layer():
+def layer(name):
     torch.manual_seed(3)
-    return nn.MultiheadAttention(
-        16, 4, num_kv_heads=2, qk_norm="rms", scale=nn.SSMax(4), mask=at.causal
-    )
+    return LAYERS[name]().train()
 
 
 def batch():
@@ -24,21 +30,21 @@ def batch():
 
 
 def loss(attended):
-    return attended.out.square().mean() - 0.1 * attended.stats.entropy.mean()
+    return attended.out.square().mean() - 0.1 * attended.stats.collision.mean()
 
 
-def expected():
-    single = layer()
+def expected(name):
+    single = layer(name)
     loss(single(batch())).backward()
     return {name: p.grad for name, p in single.named_parameters()}
 
 
-def check_ddp(rank):
-    wrapped = torch.nn.parallel.DistributedDataParallel(layer())
+def check_ddp(rank, name):
+    wrapped = torch.nn.parallel.DistributedDataParallel(layer(name))
     loss(wrapped(batch().chunk(2)[rank])).backward()
-    for name, want in expected().items():
-        got = wrapped.module.get_parameter(name).grad
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6, msg=name)
+    for part, want in expected(name).items():
+        got = wrapped.module.get_parameter(part).grad
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6, msg=f"{name}: {part}")
 
 
 def check_adaptive_scales_agree(rank):
@@ -56,16 +62,36 @@ def check_adaptive_scales_agree(rank):
     assert not torch.equal(mine[0], mine[-1])
 
 
-def check_fsdp(rank):
-    from torch.distributed.fsdp import fully_shard
-
-    model = layer()
+def check_fsdp(rank, name):
+    model = layer(name)
     fully_shard(model)
     loss(model(batch().chunk(2)[rank])).backward()
-    for name, want in expected().items():
-        got = model.get_parameter(name).grad.full_tensor()
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6, msg=name)
+    for part, want in expected(name).items():
+        got = model.get_parameter(part).grad.full_tensor()
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6, msg=f"{name}: {part}")
     torch.optim.AdamW(model.parameters(), 1e-3).step()
+
+
+def check_clip(rank, build):
+    """Ranks with other data clip by the largest logit of all, whole and sharded."""
+    torch.manual_seed(3)
+    single = build()
+    replica, sharded = copy.deepcopy(single), copy.deepcopy(single)
+    fully_shard(sharded)
+    nn.qk_clip_(single, crossed(single, 2 * batch()), 0.3)
+    for model in (replica, sharded):
+        factor = nn.qk_clip_(model, crossed(model, (1 + rank) * batch()), 0.3)
+        assert (factor < 1).any()
+    for part, want in single.named_parameters():
+        torch.testing.assert_close(replica.get_parameter(part), want)
+        torch.testing.assert_close(sharded.get_parameter(part).full_tensor(), want)
+
+
+def crossed(model, x):
+    """Statistics of a training step; FSDP2 has its parameters in shards after the backward pass."""
+    attended = model(x, x[..., : getattr(model, "kdim", 16)], x)
+    loss(attended).backward()
+    return attended.stats
 
 
 def work(rank, port):
@@ -73,9 +99,12 @@ def work(rank, port):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     try:
-        check_ddp(rank)
+        for name in LAYERS:
+            check_ddp(rank, name)
+            check_fsdp(rank, name)
         check_adaptive_scales_agree(rank)
-        check_fsdp(rank)
+        for build in CLIPPED:
+            check_clip(rank, build)
     finally:
         dist.destroy_process_group()
 

@@ -1,6 +1,7 @@
 """qk_clip_ changes exactly the heads it must; sigma_reparam bounds spectral norms."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -143,3 +144,21 @@ def test_sigma_reparam_refuses():
         nn.sigma_reparam(torch.nn.ReLU())
     with pytest.raises(ValueError, match="gain must be finite and > 0, got -1.0"):
         nn.sigma_reparam(torch.nn.Linear(2, 2), gain=-1.0)
+
+
+@pytest.mark.parametrize("size", [math.nan, math.inf])
+def test_clip_refuses_logits_that_are_no_numbers_and_changes_nothing(size):
+    layer = at.nn.MultiheadAttention(16, 2)
+    before = copy.deepcopy(layer.state_dict())
+    stats = at.attend(*(torch.full((1, 2, 3, 8), size) for _ in range(3))).stats
+    with pytest.raises(ValueError, match="qk_clip_: the largest logits must be below inf, not NaN"):
+        at.nn.qk_clip_(layer, stats, 5.0)
+    assert all(torch.equal(x, before[name]) for name, x in layer.state_dict().items())
+
+
+def test_clip_of_no_rows_and_of_no_statistics():
+    layer = at.nn.MultiheadAttention(16, 2)
+    empty = layer(torch.randn(0, 3, 16)).stats
+    assert at.nn.qk_clip_(layer, empty, 5.0).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="qk_clip_: stats must be statistics of attention, got str"):
+        at.nn.qk_clip_(layer, "stats", 5.0)

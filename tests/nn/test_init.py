@@ -97,3 +97,21 @@ def test_refusals():
         nn.expected_entropy(nn.AdditiveAttention(32, 4), 10)
     with pytest.raises(ValueError, match="n must be >= 1, got 0"):
         nn.expected_entropy(nn.MultiheadAttention(32, 4), 0)
+
+
+def test_expected_entropy_of_the_module_of_the_documents():
+    layer = at.nn.EntropyInvariantAttention(64, 4, kappa=8.0)
+    same = at.nn.MultiheadAttention(64, 4, scale=at.LogLength(8.0))
+    parts = (layer.W_Q, layer.W_K, layer.W_V)
+    with torch.no_grad():
+        same.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        same.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    got, want = (at.nn.expected_entropy(x, 512) for x in (layer, same))
+    torch.testing.assert_close(got, want)
+
+
+def test_expected_entropy_refuses_what_has_none():
+    with pytest.raises(TypeError, match="layer must be a MultiheadAttention .*, got Linear"):
+        at.nn.expected_entropy(torch.nn.Linear(2, 2), 8)
+    with pytest.raises(NotImplementedError, match="entropy of Kernelised"):
+        at.nn.expected_entropy(at.nn.LinearAttention(16, 2), 8)

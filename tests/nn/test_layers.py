@@ -47,11 +47,23 @@ def test_entropy_invariant_attention_in_half_precision_and_with_blind_rows():
     torch.testing.assert_close(out[0, 0], layer.W_O.bias)
 
 
+def test_entropy_invariant_attention_takes_the_masks_of_the_documents():
+    layer, x = nn.EntropyInvariantAttention(16, 2), torch.randn(1, 4, 16)
+    want = layer(x, x, x, at.causal).out
+    for mask in (torch.ones(4, 4).tril(), torch.ones(4, 4).tril().long()):
+        assert torch.equal(layer(x, x, x, mask).out, want)
+
+
 def test_entropy_invariant_attention_refuses():
     layer = nn.EntropyInvariantAttention(16, 2)
     x = torch.randn(1, 4, 16)
-    with pytest.raises(TypeError, match="mask.dtype must be bool or integer, 0 hides the key"):
-        layer(x, x, x, torch.ones(4, 4))
+    for added in (torch.zeros(4, 4), torch.ones(4, 4).tril().log(), torch.randn(4, 4)):
+        with pytest.raises(ValueError, match=r"mask must be of 0 \(hidden\) and 1 \(visible\)"):
+            layer(x, x, x, added)
+    with pytest.raises(ValueError, match=r"K must be of shape \[B,n,16\], got \[1, 4, 8\]"):
+        layer(x, x[..., :8], x)
+    with pytest.raises(ValueError, match=r"Q must be of shape \[B,n,16\], got \[4, 16\]"):
+        layer(x[0], x, x)
     with pytest.raises(ValueError, match="num_heads must be a divisor of d_model = 16, got 3"):
         nn.EntropyInvariantAttention(16, 3)
     with pytest.raises(ValueError, match="kappa must be > 0, got 0"):

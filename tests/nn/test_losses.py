@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -118,3 +119,15 @@ def test_targets_above_log_n_and_other_statistics_are_refused():
         nn.EntropyLoss(1.0)(other)
     with pytest.raises(TypeError, match="statistics with an lse"):
         nn.ZLoss()(other)
+
+
+def test_what_is_no_band_and_no_statistics():
+    for band in (3.0, (1.0, 2.0, 3.0)):
+        with pytest.raises(TypeError, match=r"EntropyLoss: band must be a pair \(least, most\)"):
+            at.nn.EntropyLoss(0.1, band=band)
+    for loss in (at.nn.EntropyLoss(0.1), at.nn.ZLoss()):
+        with pytest.raises(TypeError, match="stats must be Stats, or several of them, got int"):
+            loss(3)
+        with pytest.raises(TypeError, match="stats must be statistics with an .*, got int"):
+            loss([3])
+    assert at.nn.EntropyLoss(np.float32(0.5)).coefficient == 0.5

@@ -1,5 +1,7 @@
 """MultiheadAttention against torch's, against attend(), and step by step with a cache."""
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -309,3 +311,27 @@ def test_nan_reaches_the_output():
     x = torch.randn(1, 4, 32)
     x[0, 2, 0] = torch.nan
     assert MHA(32, 4)(x).out.isnan().any()
+
+
+def test_a_layer_with_a_mask_is_pickled():
+    layer = MHA(16, 2, mask=at.causal & at.lookback(3)).eval()
+    x = torch.randn(1, 5, 16)
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x).out, layer(x).out)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"score": "dot"}, "score must be Dot"),
+        ({"scale": "log"}, "scale must be a scale rule, a number or a tensor, got 'log'"),
+        ({"scale": at.LogLength}, "scale must be a scale rule, a number or a tensor, got <class"),
+        ({"weights": "softmax"}, "weights must be a value of attentropy.weights, got 'softmax'"),
+        ({"mask": "causal"}, "mask must be a Mask, a tensor or a function"),
+    ],
+)
+def test_parts_are_checked_when_the_layer_is_made(part, message):
+    with pytest.raises(TypeError, match=message):
+        MHA(16, 2, **part)
+    if "score" not in part:
+        with pytest.raises(TypeError, match=message):
+            at.nn.GatedAttentionUnit(16, **part)

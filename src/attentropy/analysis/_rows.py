@@ -9,7 +9,7 @@ from torch import Tensor
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.kernels.call import Call
 from attentropy.kernels.tiles import Block, Tiler, logits
-from attentropy.resolve import Options, resolve
+from attentropy.resolve import Options, check_tensors, resolve
 from attentropy.weights import Softmax
 
 ELEMENTS = 1 << 20
@@ -51,6 +51,9 @@ def rows(
     `share` is how many tables of a block's size the caller holds at once.
     """
     call = resolved(q, k, v, **options)
+    for name, size in zip(("batch", "heads", "queries"), call.q.shape, strict=False):
+        if not size:
+            raise ArgumentError(f"the size of q in {name}", ">= 1", 0)
     if not call.k.shape[2]:
         raise ArgumentError("the number of keys", ">= 1", 0)
     tiler = Tiler(call)
@@ -77,8 +80,9 @@ def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> C
     weights = options.get("weights")
     if weights is not None and not isinstance(weights, Softmax):
         raise UnsupportedError(f"analysis is of Softmax weights, not of {weights}")
+    check_tensors(q, k, k if v is None else v)
     v = k[..., :1] if v is None else v
-    wide = [x.detach().double() if x.is_floating_point() else x for x in (q, k, v)]
+    wide = [x.detach().double() for x in (q, k, v)]
     with torch.no_grad():
         return resolve(wide[0], wide[1], wide[2], Options(**options))
 

@@ -224,6 +224,9 @@ def certified_error(
 
 def diameter(v: Tensor) -> Tensor:
     """Max |v_i - v_j| over all pairs of values, [B,Hk], by blocks."""
+    if not isinstance(v, Tensor) or v.dim() != 4:
+        got = list(v.shape) if isinstance(v, Tensor) else type(v).__name__
+        raise ArgumentError("v", "of shape [B,Hk,K,Dv]", got)
     x = v.detach().double()
     best = torch.zeros(x.shape[:2], dtype=x.dtype, device=x.device)
     step = max(1, (1 << 20) // max(1, x.shape[0] * x.shape[1] * x.shape[2]))

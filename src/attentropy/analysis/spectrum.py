@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import collect, entropy, rows
-from attentropy.errors import ArgumentError
+from attentropy.errors import ArgumentError, ArgumentTypeError
 
 
 def map_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
@@ -118,6 +118,9 @@ def projection_spectrum(layer: Layer) -> ProjectionSpectrum:
     x W_Q^T W_K y^T is the score of two inputs and x W_V^T W_O^T what a head writes; both have rank
     head_dim at most. From two QR factors: the d_model x d_model product is never formed.
     """
+    if not hasattr(layer, "q_weight"):
+        rule = "a layer of attentropy.nn (MultiheadAttention.from_torch makes one of torch's)"
+        raise ArgumentTypeError("layer", rule, type(layer).__name__)
     group = layer.num_heads // layer.num_kv_heads
     q, o = (
         x.double().unflatten(0, (layer.num_heads, -1)) for x in (layer.q_weight, layer.o_weight.mT)

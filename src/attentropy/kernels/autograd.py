@@ -9,10 +9,10 @@ from attentropy.errors import UnsupportedError
 
 
 class _Once(torch.autograd.Function):
-    """The identity, whose own derivative is refused."""
+    """The identity of x, whose own derivative is refused, by x and by what x was made from."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: str, x: Tensor) -> Tensor:
+    def forward(ctx: Any, kernel: str, x: Tensor, *anchors: Tensor) -> Tensor:
         ctx.kernel = kernel
         return x.view_as(x)
 
@@ -24,10 +24,31 @@ class _Once(torch.autograd.Function):
         )
 
 
-def once(kernel: str, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients as they are, which raise a clear error if differentiated again."""
+def once(
+    kernel: str, *grads: Tensor | None, anchors: tuple[Tensor | None, ...] = ()
+) -> tuple[Tensor | None, ...]:
+    """Gradients as they are, which raise a clear error if differentiated again.
+
+    `anchors` are the tensors they were made from. Without them, autograd.grad with respect to one
+    of these would find no path, and give None or a message about unused tensors.
+    """
     if not torch.is_grad_enabled():
         return grads
+    made_from = [x for x in anchors if x is not None and x.requires_grad]
     return tuple(
-        g if g is None else _Once.apply(kernel, g.detach().requires_grad_()) for g in grads
+        g if g is None else _Once.apply(kernel, g.detach().requires_grad_(), *made_from)
+        for g in grads
     )
+
+
+def unbatched(kernel: str, *grads: Tensor | None) -> None:
+    """Raise inside of a backward pass that is vmapped over gradients."""
+    try:
+        for g in grads:
+            if g is not None:
+                g.data_ptr()
+    except RuntimeError:
+        raise UnsupportedError(
+            "batched gradients (is_grads_batched, jacobian with vectorize=True) are not supported "
+            f"by the {kernel} kernel; kernel='reference' supports them, in O(n^2) memory"
+        ) from None

@@ -39,7 +39,7 @@ def _span(extent: Extent, lo: Tensor | None, hi: Tensor | None) -> Tensor:
     if lo is None and hi is None:
         return torch.full(shape, extent.keys, device=extent.device)
     last: Tensor | int = extent.keys if hi is None else hi.long()
-    span = last if lo is None else (last - lo).clamp(min=0)
+    span = last if lo is None else (last - lo.long()).clamp(min=0)
     assert isinstance(span, Tensor)
     return span.expand(*span.shape[:2], extent.queries)
 

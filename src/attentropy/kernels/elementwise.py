@@ -17,6 +17,7 @@ from attentropy.kernels.tiles import (
     Gradients,
     Tiler,
     dropped,
+    first_seen,
     hide,
     logits,
     mix,
@@ -100,6 +101,9 @@ def forward(call: Call) -> tuple[Tensor, ...]:
             for target, value in ((n1, n1_part), (n2, n2_part), (o, o_part)):
                 part = tiler.part(block, target)
                 part.add_(value.reshape(part.shape))
+    lost = m.isneginf() & (call.visible > 0)
+    if lost.any():
+        argmax = torch.where(lost, first_seen(tiler), argmax)
     return o, n1, n2, m, argmax
 
 

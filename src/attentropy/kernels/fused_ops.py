@@ -69,7 +69,8 @@ def _backward(ctx: Any, *grads: Tensor | None) -> Any:
     held = [g for g in grads if g is not None]
     found = iter(fused_backward(*inputs, ctx.softcap, list(results), held, present, needs))
     spread = [next(found) if need else None for need in needs]
-    return *once("fused", *spread), *[None] * (len(inputs) + 1 - _DIFFERENTIABLE)
+    refused = once("fused", *spread, anchors=(*saved, *grads))
+    return *refused, *[None] * (len(inputs) + 1 - _DIFFERENTIABLE)
 
 
 torch.library.register_autograd("attentropy::fused", _backward, setup_context=_save)

@@ -87,7 +87,7 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     if isinstance(call.weights, Gumbel):
         drawn = noise.gumbel(_seed(call), extent(call).where(), dtype=torch.float64)
         s = (s + drawn) / call.weights.tau
-    m, argmax = s.detach().max(-1)
+    m, argmax = _top(s, hidden)
     unseen = hidden.all(-1)
     log_p = s.masked_fill(unseen[..., None], 0.0).log_softmax(-1)
     log_p = log_p.masked_fill(unseen[..., None], -torch.inf)
@@ -96,11 +96,18 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
     lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
     collision = p.square().sum(-1)
-    argmax = argmax.masked_fill(unseen, -1)
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
     return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision)
+
+
+def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest visible logit, and the first key that has it; -inf and -1 for a blind row."""
+    m, argmax = s.detach().masked_fill(hidden, -torch.inf).max(-1)
+    # where visible logits are -inf too, max() may name a hidden key
+    argmax = torch.where(m.isneginf(), (~hidden).to(torch.uint8).argmax(-1), argmax)
+    return m, argmax.masked_fill(hidden.all(-1), -1)
 
 
 def _seed(call: Call) -> int:
@@ -121,7 +128,7 @@ def _hardened(call: Call, p: Tensor, argmax: Tensor) -> tuple[Tensor, bool]:
 
 def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     weights = call.weights
-    m, argmax = s.detach().masked_fill(hidden, -torch.inf).max(-1)
+    m, argmax = _top(s, hidden)
     if isinstance(weights, Decay):
         w = extent(call).where()
         rate = weights.of_heads(call.q.shape[1], like=s).view(-1, 1, 1)
@@ -129,8 +136,6 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     f = s.relu().square() if _squares(weights) else s
     f = f.masked_fill(hidden, 0.0)
     a = f * _norm(call, f)[..., None]
-    unseen = hidden.all(-1)
-    argmax = argmax.masked_fill(unseen, -1)
     collision, mass = a.square().sum(-1), a.abs().sum(-1)
     return Rows(_mix(call, a, hidden), None, None, m, argmax, collision, mass)
 
@@ -163,7 +168,12 @@ def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
         where = extent(call).where()
         weights = weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
     v = _per_query_head(call.v, call.q.shape[1]).double()
-    if v.isfinite().all():
+    if not _traced() and v.isfinite().all():
         return weights @ v
     seen = v[:, :, None].masked_fill(hidden[..., None], 0.0)
     return (weights[..., None] * seen).sum(-2)
+
+
+def _traced() -> bool:
+    """Whether values cannot be asked for: under torch.compile, and in torch.func transforms."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()

@@ -118,7 +118,7 @@ class _Travelling(torch.autograd.Function):
         needs = dict(zip(_INPUTS, ctx.needs_input_grad[1:], strict=True))
         flow = ctx.way.merging.flow(saved[len(_INPUTS) :], grads)
         found = _backward(replace(ctx.way, call=call), flow, needs)
-        return None, *once("ring", *found)
+        return None, *once("ring", *found, anchors=(*saved, *grads))
 
 
 def _wide(call: Call) -> torch.dtype:

@@ -15,11 +15,12 @@ from attentropy.kernels import elementwise
 from attentropy.kernels.autograd import once
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
-from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, logits, mix
-from attentropy.states import RowState, merge, pivot
+from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, first_seen, logits, mix
+from attentropy.states import RowState, blind, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
 _CHUNK = 128
+_NEAR = 8.0
 
 
 def lacks(call: Call) -> str | None:
@@ -83,115 +84,134 @@ def forward(call: Call) -> tuple[Tensor, ...]:
     if not tiler.hides and (found.t.isnan() & ~found.m.isnan()).any():
         tiler.hides = True  # logits overflowed to -inf: they weigh nothing, as hidden ones do
         found = _rows(tiler)
-    return _results(found, call.visible.expand(call.q.shape[:3]))
+    return _results(found, tiler)
 
 
 def _rows(tiler: Tiler) -> "_Means":
     rows, width = tiler.q.shape[:3], tiler.v.shape[-1]
-    out = tiler.call.v.new_zeros(*rows, width)
-    sums = tiler.q.new_zeros(4, *rows)
-    sums[0] = -torch.inf
-    argmax = torch.full(rows, -1, dtype=torch.int64, device=out.device)
+    out = tiler.call.v.new_empty(*rows, width)
+    numbers = tiler.q.new_empty(4, *rows)
+    argmax = torch.empty(rows, dtype=torch.int64, device=out.device)
     for block in tiler.blocks():
         found = _block(tiler, block)
-        if found is not None:
-            part = sums[:, block.batch, tiler.heads_of(block), block.queries]
-            part.copy_(torch.stack(found[:4]).view(part.shape))
-            tiler.put(block, out, found.o)
-            tiler.put(block, argmax, found.argmax)
-    m, l, t, c = sums.unbind()
-    return _Means(m, l, t, c, out, argmax)
+        part = numbers[:, block.batch, tiler.heads_of(block), block.queries]
+        part.copy_(torch.stack(found[:4]).view(part.shape))
+        tiler.put(block, out, found.o)
+        tiler.put(block, argmax, found.argmax)
+    m, top, t, norm = numbers.unbind()
+    return _Means(m, top, t, norm, out, argmax)
 
 
 class _Means(NamedTuple):
-    """A row state with t, c and o taken under p = e^(s-m) / l instead of e^(s-m)."""
+    """A row state in terms of p = softmax(s), which saves passes.
+
+    m, the largest p = 1/l, the mean of s - m, the norm of p, the mean of v, the key of m.
+    """
 
     m: Tensor
-    l: Tensor
+    top: Tensor
     t: Tensor
-    c: Tensor
+    norm: Tensor
     o: Tensor
     argmax: Tensor
 
+    def total(self) -> Tensor:
+        """l, the sum of e^(s-m)."""
+        return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
+
     def state(self) -> RowState:
-        m, l, t, c, o, argmax = self
-        return RowState(m, l, l * t, l.square() * c, l[..., None] * o, argmax, argmax)
+        l, argmax = self.total(), self.argmax
+        c = (l * self.norm).square_()
+        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, argmax, argmax)
 
     @classmethod
     def of(cls, state: RowState) -> "_Means":
         m, l, t, c, o, _, argmax = state
-        share = l.masked_fill(l == 0, 1.0).reciprocal_()
-        return cls(m, l, t * share, c * share.square(), o * share[..., None], argmax)
+        top = l.reciprocal().masked_fill_(l == 0, 0.0)
+        return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
 
 
-def _results(rows: _Means, visible: Tensor) -> tuple[Tensor, ...]:
-    m, l, t, c, out, argmax = rows
+def _results(rows: _Means, tiler: Tiler) -> tuple[Tensor, ...]:
+    m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
+    collision, visible = rows.norm.square(), tiler.call.visible.expand(rows.m.shape)
     # a row that sees keys whose logits are all -inf has no distribution
     lost = m.isneginf() & (visible > 0)
     if lost.any():
-        t, c = (x.masked_fill(lost, torch.nan) for x in (t, c))
+        t, collision = (x.masked_fill(lost, torch.nan) for x in (t, collision))
         out = out.masked_fill(lost[..., None], torch.nan)
-    log_l = l.masked_fill(visible == 0, 1.0).log()
+        argmax = torch.where(lost, first_seen(tiler), argmax)
+    log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
     lse = torch.where(m.isinf(), m, m + log_l)
-    # m and c may be parts of one tensor, which operators must not return
-    return out, log_l - t, lse, m.clone(), argmax, c.clone(), log_l
+    # m is a part of a tensor, which operators must not return
+    return out, log_l - t, lse, m.clone(), argmax, collision, log_l
 
 
-def _block(tiler: Tiler, block: Block) -> _Means | None:
-    """Means of a block of rows, [N, R], over all their keys; None if they see nothing."""
-    first, *others = tiler.key_ranges(block) or (None,)
-    if first is None:
-        return None
-    found = _tile(tiler, block, first)
-    if not others:
-        return found
-    total = found.state()
-    for keys in others:
+def _block(tiler: Tiler, block: Block) -> _Means:
+    """Means of a block of rows, [N, R], over all their keys."""
+    ranges = tiler.key_ranges(block)
+    if len(ranges) == 1:
+        return _tile(tiler, block, ranges[0])
+    b, h, r = block.count
+    total = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
+    for keys in ranges:
         total = merge(total, _tile(tiler, block, keys).state())
     return _Means.of(total)
 
 
 def _tile(tiler: Tiler, block: Block, keys: slice) -> _Means:
-    """states.from_tile in fewer passes: p = softmax(s), and l = 1 / p at the maximum."""
+    """states.from_tile in fewer passes."""
     s = logits(tiler, block, keys)
     m, argmax = _max(s)
-    z = s.sub_(pivot(m)[..., None]) if tiler.hides else s.sub_(m[..., None])
+    base = pivot(m) if tiler.hides else m
+    far = _far(base)
+    z = s.sub_(base[..., None]) if far else s
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
-    l = p.gather(-1, argmax[..., None])[..., 0].reciprocal_()
+    top = p.gather(-1, argmax[..., None])[..., 0]
     factors = dropped(tiler, block, keys)
     o = mix(p if factors is None else p * factors, tiler, block, keys)
+    norm = torch.linalg.vector_norm(p, dim=-1)
     if tiler.hides:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
-    c = torch.linalg.vector_norm(p, dim=-1).square_()
     t = z.mul_(p).sum(-1)
-    found = _Means(m, l, t, c, o, argmax.add_(keys.start))
+    t = t if far else t.sub_(base).clamp_(max=0.0)
+    found = _Means(m, top, t, norm, o, argmax.add_(keys.start))
     return _without_blind(found) if tiler.hides else found
+
+
+def _far(m: Tensor) -> bool:
+    """Whether mean(s) - m would lose digits that mean(s - m) keeps; a GPU is not waited for."""
+    if m.device.type != "cpu":
+        return True
+    low, high = m.aminmax()
+    return not (float(low) >= -_NEAR and float(high) <= _NEAR)
 
 
 def _without_blind(rows: _Means) -> _Means:
     """Rows that see nothing of a tile are the identity, not 0/0."""
     unseen = rows.m.isneginf()
-    l, t, c = (x.masked_fill(unseen, 0.0) for x in (rows.l, rows.t, rows.c))
+    top, t, norm = (x.masked_fill(unseen, 0.0) for x in (rows.top, rows.t, rows.norm))
     o = rows.o.masked_fill(unseen[..., None], 0.0)
-    return _Means(rows.m, l, t, c, o, rows.argmax.masked_fill(unseen, -1))
+    return _Means(rows.m, top, t, norm, o, rows.argmax.masked_fill(unseen, -1))
 
 
 def _max(s: Tensor) -> tuple[Tensor, Tensor]:
-    """Maximum and its lowest index; amax is vectorised in torch, max with indices is not."""
-    whole = s.shape[-1] // _CHUNK * _CHUNK
-    if whole < 4 * _CHUNK:
+    """Maximum and its lowest index: amax is vectorised in torch, max with indices is not.
+
+    So maxima of chunks come first, and only the chunk of the largest one is searched.
+    """
+    size = s.shape[-1]
+    if size < 4 * _CHUNK:
         m, at = s.max(-1)
         return m, at
-    chunks = s.flatten(0, 1)[:, :whole].unflatten(-1, (-1, _CHUNK))
-    m, chunk = chunks.amax(-1).max(-1)
-    winners = chunks[torch.arange(len(chunk), device=s.device), chunk]
-    at = winners.argmax(-1).add_(chunk, alpha=_CHUNK).view(s.shape[:-1])
-    m = m.view(s.shape[:-1])
-    if whole == s.shape[-1]:
-        return m, at
-    rest, tail = s[..., whole:].max(-1)
-    later = (rest > m) | rest.isnan()
-    return torch.maximum(m, rest), torch.where(later & ~m.isnan(), tail + whole, at)
+    whole = size // _CHUNK * _CHUNK
+    maxima = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
+    if whole < size:
+        maxima = torch.cat([maxima, s[..., whole:].amax(-1, keepdim=True)], -1)
+    m, chunk = maxima.max(-1)
+    start = chunk.mul_(_CHUNK).clamp_(max=size - _CHUNK)
+    rows = torch.arange(0, s.numel(), size, device=s.device).view_as(start)
+    chunks = s.view(-1).unfold(0, _CHUNK, 1).index_select(0, (rows + start).view(-1))
+    return m, chunks.argmax(-1).view_as(start).add_(start)
 
 
 def backward(

@@ -23,6 +23,8 @@ TILE_ELEMENTS = 1 << 21
 MAX_KEYS = 8192
 MIN_ROWS = 16
 _OF_THREAD = threading.local()
+_LARGE = 1 << 19
+_ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Tiler:
     def blocks(self) -> Iterator[Block]:
         """Blocks of rows that share a buffer."""
         per_row = self.group * min(self.keys, MAX_KEYS)
-        lanes = min(self.heads, torch.get_num_threads())  # bmm gives each thread a head
+        # rows that share a block share the keys it skips: with intervals, heads share it instead
+        skips = self.lo is not None or self.hi is not None
+        lanes = min(self.heads, torch.get_num_threads()) if skips else 1
         rows = max(MIN_ROWS, min(self.queries, TILE_ELEMENTS // (per_row * lanes)))
         heads = max(1, TILE_ELEMENTS // (per_row * min(rows, self.queries)))
         entries = max(1, heads // self.heads)
@@ -261,11 +265,24 @@ def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -
         s4.masked_fill_(table_part(call.bias, tiler, block, keys).isneginf(), value)
 
 
+def first_seen(tiler: Tiler) -> Tensor:
+    """The lowest visible key of every row, [B,H,Q]; -1 where there is none."""
+    first = torch.full(tiler.q.shape[:3], -1, device=tiler.q.device)
+    for block in tiler.blocks():
+        part = tiler.part(block, first)
+        for keys in reversed(tiler.key_ranges(block)):
+            seen = torch.ones(*part.shape, keys.stop - keys.start, device=first.device)
+            hide(seen, tiler, block, keys, value=0.0)
+            top, at = seen.max(-1)
+            part.copy_(torch.where(top > 0, at + keys.start, part))
+    return first
+
+
 def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
     """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
-        return torch.bmm(weights, v)
+        return weighted(weights, v)
     out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
     seen = torch.ones_like(weights)
     hide(tiler.four(block, seen), tiler, block, keys, value=0.0)
@@ -273,6 +290,18 @@ def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
         bad = v[:, j : j + 1].where(~v[:, j : j + 1].isfinite(), 0.0)
         out += (weights[..., j : j + 1] * bad).where(seen[..., j : j + 1] > 0, 0.0)
     return out
+
+
+def weighted(p_NRT: Tensor, v_NTD: Tensor) -> Tensor:
+    """p v, for one large product on a CPU by oneDNN: a fifth faster there than torch.bmm.
+
+    torch has no other name for that product in float32.
+    """
+    plain = p_NRT.dtype == torch.float32 and p_NRT.device.type == "cpu"
+    if _ONEDNN is None or not plain or len(p_NRT) != 1 or p_NRT.numel() < _LARGE:
+        return torch.bmm(p_NRT, v_NTD)
+    product: Tensor = _ONEDNN(p_NRT[0], v_NTD[0].mT, None, "none", [], "")
+    return product[None]
 
 
 def dropped(tiler: Tiler, block: Block, keys: slice) -> Tensor | None:

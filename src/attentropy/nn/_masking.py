@@ -38,6 +38,12 @@ def combined(
     return Visible(added, bias)
 
 
+def check_mask(mask: MaskLike | None) -> None:
+    """Raise unless it is a mask of attend(), or none."""
+    if mask is not None and not (isinstance(mask, Tensor) and mask.is_floating_point()):
+        as_mask(mask)
+
+
 def _sorted(parts: Iterable[MaskLike | None]) -> tuple[Mask | None, Tensor | None]:
     seen: Mask | None = None
     added: Tensor | None = None

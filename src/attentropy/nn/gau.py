@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.attention import attend
-from attentropy.errors import ArgumentError, ArgumentTypeError
+from attentropy.errors import ArgumentError
 from attentropy.masks import Extent
-from attentropy.nn._checks import count
-from attentropy.nn._masking import MaskLike, combined
+from attentropy.nn._checks import count, parts
+from attentropy.nn._masking import MaskLike, check_mask, combined
 from attentropy.nn.cache import KVCache
 from attentropy.nn.positions import Positions
 from attentropy.scales import ScaleRule
@@ -54,8 +54,8 @@ class GatedAttentionUnit(nn.Module):
         self.width = embed_dim * count("expansion", expansion)
         self.key_dim = count("key_dim", key_dim)
         self.weights = ReluSquared() if weights is None else weights
-        if not isinstance(self.weights, Weights):
-            raise ArgumentTypeError("weights", "a value of attentropy.weights", repr(weights))
+        parts(scale=scale, weights=weights)
+        check_mask(mask)
         self.scale, self.mask, self.positions = scale, mask, positions
         self.in_proj = nn.Linear(embed_dim, 2 * self.width + key_dim, bias=bias)
         self.out_proj = nn.Linear(self.width, embed_dim, bias=bias)

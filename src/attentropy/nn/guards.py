@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.groups import Group, peers
 from attentropy.nn._checks import number
 from attentropy.nn._phase import recomputing
 from attentropy.nn.invariant import EntropyInvariantAttention
@@ -14,7 +15,7 @@ from attentropy.types import Stats
 
 
 @torch.no_grad()
-def qk_clip_(module: nn.Module, stats: Stats, limit: float) -> Tensor:
+def qk_clip_(module: nn.Module, stats: Stats, limit: float, *, group: Group = None) -> Tensor:
     """Scale the q and k projections of heads whose largest logit passed `limit`, in place.
 
     Head h with largest logit m_h > limit gets f_h = limit / m_h, others 1: its queries are
@@ -22,47 +23,78 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float) -> Tensor:
     these keys, so that the scores of every head change by exactly f_h and heads below the limit
     stay as they are. Call it after the optimiser's step, with the statistics of that step.
 
+    Under DDP and FSDP2 every rank of `group` (None: all of them) calls it, each with its own
+    statistics: m_h is the largest of all ranks, so that replicas stay equal.
+
     Returns f [H]. Logits with a bias of position change in their score only.
     """
     limit = number("qk_clip_: limit", limit, above=0.0)
     if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
         rule = "a MultiheadAttention or EntropyInvariantAttention"
         raise ArgumentTypeError("qk_clip_: module", rule, type(module).__name__)
-    if stats.max_logit is None or stats.max_logit.shape[1] != module.num_heads:
-        got = None if stats.max_logit is None else stats.max_logit.shape[1]
-        raise ArgumentError("qk_clip_: the heads of stats", f"{module.num_heads}", got)
-    queries, keys, groups = _projections(module)
-    factor = (limit / stats.max_logit.amax((0, 2)).clamp(min=limit)).to(queries[0].dtype)
-    shared = factor.view(groups, -1).amin(1).sqrt()
-    each = factor / shared.repeat_interleave(len(factor) // groups)
-    for tensors, by in ((queries, each), (keys, shared)):
-        for x in tensors:
-            _times(x, by)
+    _refuse(module)
+    mine = _largest(stats, module.num_heads)
+    largest = torch.stack(peers(group).gather(mine)).amax(0)
+    if not bool((largest < torch.inf).all()):
+        raise ArgumentError("qk_clip_: the largest logits", "below inf, not NaN", largest.tolist())
+    factor = limit / largest.clamp(min=limit)
+    for parameter, by in _by_rows(module, factor):
+        _times(parameter, by)
     return factor
 
 
-def _projections(module: nn.Module) -> tuple[list[Tensor], list[Tensor], int]:
-    """Weights and biases of queries and keys, and the number of key heads."""
+def _largest(stats: Stats, heads: int) -> Tensor:
+    """The largest logit of each head, [H]."""
+    if not isinstance(stats, Stats):
+        raise ArgumentTypeError("qk_clip_: stats", "statistics of attention", type(stats).__name__)
+    if stats.max_logit is None or stats.max_logit.shape[1] != heads:
+        got = None if stats.max_logit is None else stats.max_logit.shape[1]
+        raise ArgumentError("qk_clip_: the heads of stats", f"{heads}", got)
+    rows = stats.max_logit.transpose(0, 1).flatten(1)
+    return rows.amax(1) if rows.shape[1] else rows.new_full((heads,), -torch.inf)
+
+
+def _refuse(module: nn.Module) -> None:
     if isinstance(module, EntropyInvariantAttention):
-        q, k = module.W_Q, module.W_K
-        return [q.weight, q.bias], [k.weight, k.bias], module.num_heads
-    assert isinstance(module, MultiheadAttention)
+        return
     if parametrize.is_parametrized(module):
         raise UnsupportedError("qk_clip_ does not take parametrised projections (sigma_reparam)")
+    assert isinstance(module, MultiheadAttention)
     if module.qk_norm is not None or not isinstance(module.score, Dot):
         raise UnsupportedError(
             "qk_clip_ needs the dot score without qk_norm: otherwise logits do not follow the "
             "size of the projections"
         )
-    queries = [x for x in (module.q_weight, module.q_bias) if x is not None]
-    keys = [x for x in (module.k_weight, module.k_bias) if x is not None]
-    return queries, keys, module.num_kv_heads
 
 
-def _times(rows: Tensor, by_H: Tensor) -> None:
-    """Multiply the rows of each head by its factor."""
-    part = rows.unflatten(0, (len(by_H), -1))
-    part.mul_(by_H.view(-1, *(1 for _ in part.shape[1:])))
+def _by_rows(module: nn.Module, factor: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Parameters of queries and keys, each with the factor of every row."""
+    if isinstance(module, EntropyInvariantAttention):
+        q, k = module.W_Q, module.W_K
+        root = factor.sqrt().repeat_interleave(q.out_features // len(factor))
+        return [(x, root) for x in (q.weight, q.bias, k.weight, k.bias)]
+    assert isinstance(module, MultiheadAttention)
+    rows, groups = module.projection_rows(), module.num_kv_heads
+    shared = factor.view(groups, -1).amin(1).sqrt()
+    each = factor / shared.repeat_interleave(len(factor) // groups)
+    queries = each.repeat_interleave(rows[0] // len(each))
+    keys = shared.repeat_interleave(rows[1] // groups)
+    packed = torch.cat([queries, keys, queries.new_ones(rows[2])])
+    shift = [] if module.in_proj_bias is None else [(module.in_proj_bias, packed)]
+    if module.in_proj_weight is not None:
+        return [(module.in_proj_weight, packed), *shift]
+    return [(module.q_proj_weight, queries), (module.k_proj_weight, keys), *shift]
+
+
+def _times(parameter: Tensor, by_rows: Tensor) -> None:
+    """Multiply each row by its factor; every rank has all factors, and maybe a part of the rows."""
+    by = by_rows.to(parameter.dtype).view(-1, *(1 for _ in parameter.shape[1:]))
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is not None:
+        from torch.distributed.tensor import DTensor, Replicate
+
+        by = DTensor.from_local(by, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    parameter.mul_(by)
 
 
 def sigma_reparam(module: nn.Module, *, gain: float | None = 1.0) -> nn.Module:

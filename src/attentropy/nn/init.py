@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError, UnsupportedError
+from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.nn._checks import count, number
 from attentropy.scores import Cosine, Dot
+from attentropy.weights import Softmax
 
 if TYPE_CHECKING:
     from attentropy.nn.multihead import MultiheadAttention
@@ -81,6 +82,7 @@ def logit_spread(layer: "MultiheadAttention", n: int, *, inputs: float = 1.0) ->
     """
     count("n", n)
     number("inputs", inputs, above=0.0)
+    _check_softmax(layer)
     scale = layer.logit_scale(n)
     if isinstance(layer.score, Cosine):
         return scale * layer.head_dim**-0.5
@@ -90,6 +92,15 @@ def logit_spread(layer: "MultiheadAttention", n: int, *, inputs: float = 1.0) ->
         gains = layer.qk_norm.q.weight * layer.qk_norm.k.weight
         return scale * gains.square().sum().sqrt()
     return scale * _projected(layer, inputs).sqrt()
+
+
+def _check_softmax(layer: nn.Module) -> None:
+    if not hasattr(layer, "logit_scale"):
+        rule = "a MultiheadAttention or EntropyInvariantAttention of attentropy.nn"
+        raise ArgumentTypeError("layer", rule, type(layer).__name__)
+    weights = getattr(layer, "weights", None)
+    if weights is not None and not isinstance(weights, Softmax):
+        raise UnsupportedError(f"the entropy of {weights} does not follow from the logits")
 
 
 def _projected(layer: "MultiheadAttention", inputs: float) -> Tensor:

@@ -94,8 +94,9 @@ class ZLoss(nn.Module):
         return _mean_over(stats, self._of)
 
     def _of(self, stats: Stats) -> Tensor:
-        if stats.lse is None:
-            raise ArgumentTypeError("ZLoss: stats", "statistics with an lse", "lse None")
+        if not isinstance(stats, Stats) or stats.lse is None:
+            got = "lse None" if isinstance(stats, Stats) else type(stats).__name__
+            raise ArgumentTypeError("ZLoss: stats", "statistics with an lse", got)
         seen = stats.visible > 0
         return self.coefficient * _mean(stats.lse.masked_fill(~seen, 0.0).square(), seen)
 
@@ -107,6 +108,8 @@ class ZLoss(nn.Module):
 def _band(band: tuple[float | None, float | None] | None) -> tuple[float, float] | None:
     if band is None:
         return None
+    if not isinstance(band, tuple | list) or len(band) != 2:
+        raise ArgumentTypeError("EntropyLoss: band", "a pair (least, most)", repr(band))
     least = 0.0 if band[0] is None else number("EntropyLoss: the least entropy", band[0])
     most = torch.inf if band[1] is None else number("EntropyLoss: the most entropy", band[1])
     if least < 0 or most < least:
@@ -127,6 +130,8 @@ def _mean(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _mean_over(stats: Stats | Iterable[Stats], of: object) -> Tensor:
+    if not isinstance(stats, Stats | Iterable):
+        raise ArgumentTypeError("stats", "Stats, or several of them", type(stats).__name__)
     layers = [stats] if isinstance(stats, Stats) else list(stats)
     if not layers:
         raise ArgumentError("stats", "of at least one layer", "none")

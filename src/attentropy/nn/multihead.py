@@ -20,8 +20,8 @@ from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.groups import Group
 from attentropy.layouts import Placed, Run, Runs, Spread, spread
 from attentropy.masks import Extent, causal
-from attentropy.nn._checks import count, divides
-from attentropy.nn._masking import MaskLike, combined, from_attn_mask, from_padding
+from attentropy.nn._checks import count, divides, parts
+from attentropy.nn._masking import MaskLike, check_mask, combined, from_attn_mask, from_padding
 from attentropy.nn._phase import recomputing
 from attentropy.nn.adaptive import AdaptiveScale
 from attentropy.nn.cache import KVCache
@@ -109,6 +109,8 @@ class MultiheadAttention(nn.Module):
         self._set_widths(embed_dim, num_heads, num_kv_heads, head_dim, value_dim)
         self.kdim = embed_dim if kdim is None else count("kdim", kdim)
         self.vdim = embed_dim if vdim is None else count("vdim", vdim)
+        parts(score=score, scale=scale, weights=weights)
+        check_mask(mask)
         self._set_parameters(bias, {"device": device, "dtype": dtype})
         self.score = Dot() if score is None else score
         self.scale = scale

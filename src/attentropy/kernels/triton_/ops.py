@@ -140,7 +140,8 @@ def _backward(
     )  # fmt: skip
     dq, dk, dv = next(queue), next(queue), next(queue)
     dscale, dbias, drelative = (next(queue) if need else None for need in needs)
-    found = once("triton", dq, dk, dv, dscale, dbias, drelative)
+    anchors = (*ctx.saved_tensors, dout, dentropy, dlse, dcol)
+    found = once("triton", dq, dk, dv, dscale, dbias, drelative, anchors=anchors)
     return *found[:4], None, None, None, *found[4:], None, None, None, None
 
 

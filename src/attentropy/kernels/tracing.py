@@ -1,0 +1,21 @@
+"""Is a call being recorded instead of run?"""
+
+import torch
+from torch import Tensor
+
+_PLAIN = Tensor.__torch_dispatch__
+
+
+def traced(*tensors: Tensor | None) -> bool:
+    """Whether a kernel must go through its operator, because it may not touch memory itself.
+
+    So it is under torch.compile; under a dispatch mode (FakeTensorMode, make_fx, counters of
+    operations), which sees operators only; and for tensors that are not plain memory (fake ones,
+    DTensor).
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return True
+    for x in tensors:
+        if type(x) is not Tensor and x is not None and type(x).__torch_dispatch__ is not _PLAIN:
+            return True
+    return False
