@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,45 @@ def check_compiled(given):
     for a, b in zip(got, want):
         if b is not None:
             torch.testing.assert_close(a, b)
+
+
+SCALES = {
+    "number": 0.3,
+    "integer": 2,
+    "rule": at.LogLength(2.0),
+    "constant": at.Constant(0.3),
+    "per head": torch.tensor([0.1, 0.2, 0.3, 0.4]),
+    "held": at.HoldEntropy(8, (1.0, 2.0, 1.0, 2.0)),
+    "function": lambda d, n: n.log() / d,
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_compile_for_all_lengths_at_once(name):
+    def loss(q):
+        out, stats = at.attend(q, q, q, mask=at.causal, scale=SCALES[name])
+        return out.sin().sum() + stats.entropy.sum()
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (9, 12, 31):
+        q = torch.randn(2, 4, length, 8, requires_grad=True)
+        (got,) = torch.autograd.grad(compiled(q), q)
+        torch.testing.assert_close(got, torch.autograd.grad(loss(q), q)[0])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf])
+def test_a_scale_that_is_a_number_of_the_graph_reaches_the_output(scale):
+    """Compiled, it cannot be refused; nothing is cleaned either."""
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q, scale: at.attend(q, q, q, scale=scale).out, backend="aot_eager", dynamic=True
+    )
+    q = torch.randn(1, 1, 3, 8)
+    torch.testing.assert_close(compiled(q, 0.5), at.attend(q, q, q, scale=0.5).out)
+    assert compiled(q, scale).isnan().any()
 
 
 def test_operators_pass_the_checks_of_torch():

@@ -24,6 +24,8 @@ def test_page(page, tmp_path, monkeypatch):
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), names)
         assert printed.getvalue() == output
+    for change in getattr(names.get("monitor"), "changes", ()):
+        change.undo()  # what an alarm changed stays changed, in other tests too
 
 
 def test_there_are_snippets():

@@ -99,3 +99,30 @@ def test_a_layer_is_exported_with_its_statistics():
     got, want = torch.export.load(file).module()(x), layer(x)
     assert torch.equal(got.out, want.out)
     assert torch.equal(got.stats.entropy, want.stats.entropy)
+
+
+DERIVED = ["perplexity", "normalized_entropy", "sparsity", "deficit", "top_probability",
+           "gradient_flow", "mean_logit"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DERIVED)
+@pytest.mark.parametrize("kernel", ["auto", "reference", "streaming"])
+def test_rows_without_a_choice_do_not_spoil_gradients(name, kernel):
+    mask = torch.ones(6, 6).tril().bool()
+    mask[3] = False
+    sinks = (None, torch.zeros(3, dtype=torch.float64))
+    for sink in sinks:
+        q, k, v = (torch.randn(2, 3, 6, 8, dtype=torch.float64, requires_grad=True) for _ in "qkv")
+        stats = at.attend(q, k, v, mask=mask, sink=sink, kernel=kernel).stats
+        chosen = getattr(stats, name)[stats.visible >= 2].sum()
+        for loss in (chosen, getattr(stats.per_head(), name).sum()):
+            (grad,) = torch.autograd.grad(loss, q, retain_graph=True)
+            assert grad.isfinite().all()
+            assert grad.abs().max() > 0
+
+
+def test_a_row_that_sees_only_a_sink_is_neither_sparse_nor_flat():
+    q = torch.randn(1, 1, 2, 4)
+    mask = torch.tensor([[True, True], [False, False]])
+    sparsity = at.attend(q, q, q, mask=mask, sink=torch.zeros(1)).stats.sparsity
+    assert sparsity.isnan().flatten().tolist() == [False, True]

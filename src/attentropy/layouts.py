@@ -115,11 +115,21 @@ class Spread:
         return [Placed(n, self.layout.runs(n, ranks=me.size, rank=me.rank)) for n in wholes]
 
 
+class Run(NamedTuple):
+    """A range by its bounds: torch.compile would make a graph for every range of sizes."""
+
+    start: int
+    stop: int
+
+
+Runs = tuple[range | Run, ...]
+
+
 class Placed(NamedTuple):
     """Runs of positions within a whole of some length."""
 
     whole: int
-    runs: tuple[range, ...]
+    runs: Runs
 
 
 def spread(value: object) -> Spread:

@@ -467,7 +467,7 @@ def _count(owner: str, name: str, value: int, *, least: int) -> int:
 
 def _integers(owner: str, name: str, value: Tensor, *, dims: int) -> Tensor:
     try:
-        value = torch.as_tensor(value)
+        value = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentTypeError(f"{owner}: {name}", "an integer tensor", repr(value)) from None
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:

@@ -91,7 +91,7 @@ def resolve(
         bias=bias,
         relative=relative,
         slopes=slopes,
-        softcap=_softcap(options.softcap),
+        softcap=check_softcap(options.softcap),
         sink=_sink(options.sink, q),
         dropout=_dropout(options.dropout),
         seed=_seed(options.dropout, weights),
@@ -140,12 +140,13 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Layers under autocast give some of q, k, v in float32 and others in the lower precision.
     """
-    tensors = (q, k, v)
-    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in tensors):
-        return tensors
+    if not isinstance(q, Tensor) or q.is_meta:
+        return q, k, v
     kind = q.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
-        return tensors
+    if not torch.is_autocast_enabled(kind):
+        return q, k, v
+    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in (q, k, v)):
+        return q, k, v
     low = torch.get_autocast_dtype(kind)
     return q.to(low), k.to(low), v.to(low)
 
@@ -236,8 +237,8 @@ def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
 
 def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
     """A mask asked by the index of a query among `rows`."""
-    runs = [torch.arange(run.start, run.stop) for run in rows]
-    index = torch.cat(runs) if runs else torch.arange(0)
+    runs = [torch.arange(run.start, run.stop, device="cpu") for run in rows]
+    index = torch.cat(runs) if runs else torch.arange(0, device="cpu")
     return Mask(
         lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
     )
@@ -349,7 +350,8 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
     return scale
 
 
-def _softcap(softcap: float | None) -> float | None:
+def check_softcap(softcap: float | None) -> float | None:
+    """The cap as a float; raises unless it is positive and finite."""
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)
     return None if softcap is None else float(softcap)
@@ -376,4 +378,4 @@ def _seed(dropout: float, weights: Weights) -> Tensor | None:
     if not dropout and not noisy:
         return None
     generator = weights.generator if isinstance(weights, Gumbel) else None
-    return torch.randint(0, 2**62, (), generator=generator)
+    return torch.randint(0, 2**62, (), generator=generator, device="cpu")

@@ -53,18 +53,22 @@ class Stats:
         """H / log visible; NaN where visible < 2: such a row had no choice to make."""
         if self.entropy is None:
             return None
-        log_visible = self._log_visible(self.entropy)
-        return self.entropy / log_visible.masked_fill(self.visible < 2, torch.nan)
+        few = self.visible < 2
+        share = self.entropy / self._log_visible(self.entropy).masked_fill(few, 1.0)
+        return share.masked_fill(few, torch.nan)
 
     @property
     def sparsity(self) -> Tensor:
         """S = E|p| / sqrt(E p^2) over the visible keys: 1 is flat, 1/sqrt(visible) one-hot.
 
-        NaN where every weight is zero.
+        NaN where every weight is zero, or no key is visible.
         """
-        root = (self.visible.to(self.collision.dtype) * self.collision).sqrt()
+        # NaN is filled in last: passed through a division, it would be the gradient of the row
+        none = (self.collision == 0) | (self.visible == 0)
+        square = self.visible.to(self.collision.dtype) * self.collision
+        root = square.masked_fill(none, 1.0).sqrt()
         mass = torch.ones_like(root) if self.mass is None else self.mass
-        return mass / root.masked_fill(self.collision == 0, torch.nan)
+        return (mass / root).masked_fill(none, torch.nan)
 
     @property
     def deficit(self) -> Tensor | None:

@@ -106,14 +106,19 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
-FEATURES: dict[str, Feature] = {"elu": _elu_plus_one, "relu": torch.relu, "exp": torch.exp}
+FEATURES: dict[str, Feature] = {
+    "elu": _elu_plus_one,
+    "elu+1": _elu_plus_one,
+    "relu": torch.relu,
+    "exp": torch.exp,
+}
 
 
 @dataclass(frozen=True)
 class Kernelised(Weights):
     """phi(q) . phi(k) / sum phi(q) . phi(k), in linear time for causal and unmasked attention.
 
-    `feature` is "elu" (elu + 1), "relu", "exp", or a function with non-negative values. There are
+    `feature` is "elu" or "elu+1", "relu", "exp", or a function with non-negative values. There are
     no logits: scale, bias, softcap and sinks do not apply.
     """
 
@@ -157,7 +162,8 @@ class Decay(Weights):
         elif isinstance(self.rate, bool) or not isinstance(self.rate, Real | list | tuple):
             rule = "a number or a tensor of shape [H]"
             raise ArgumentTypeError("Decay: rate", rule, repr(self.rate))
-        rates = torch.as_tensor(self.rate)
+        given = isinstance(self.rate, Tensor)
+        rates = self.rate if given else torch.as_tensor(self.rate, device="cpu")
         if not bool(((rates > 0) & (rates <= 1)).all()):
             raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())
 

@@ -90,6 +90,18 @@ def test_export_as_parquet(run, tmp_path):
     assert table["output_norm"].null_count == 12
 
 
+def test_the_ending_of_the_file_says_the_form(run, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in ("a.json", "a.parquet", "a.csv", "a.txt"):
+        call("export", run, "--out", name)
+    lines = len((tmp_path / "a.csv").read_text().splitlines()) - 1
+    assert len(json.loads((tmp_path / "a.json").read_text())) == lines > 0
+    assert parquet.read_table(tmp_path / "a.parquet").num_rows == lines
+    assert (tmp_path / "a.txt").read_text() == (tmp_path / "a.csv").read_text()
+    call("export", run, "--csv", "--out", "b.json")
+    assert (tmp_path / "b.json").read_text() == (tmp_path / "a.csv").read_text()
+
+
 @pytest.mark.parametrize("command", ["watch", "export"])
 def test_a_run_that_is_not_there(command):
     assert "there is no run 'x'" in call(command, "x", code=1)

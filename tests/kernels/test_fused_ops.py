@@ -140,3 +140,27 @@ def test_dispatch_modes_see_the_operator():
     with Names():
         at.attend(q, q, q, kernel="fused")
     assert "attentropy.fused.default" in seen
+
+
+def test_the_default_device_is_not_that_of_the_tensors():
+    tensors = [torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(3)]
+    bias, table = (torch.randn(5, 5, requires_grad=True), torch.randn(2, 7, requires_grad=True))
+    results = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            for added in (bias, at.Relative(table)):
+                given = {"mask": at.padding([3]), "bias": added, "kernel": "fused"}
+                out, stats = at.attend(*tensors, **given)
+                inputs = (*tensors, bias if added is bias else table)
+                grads = torch.autograd.grad(out.sum() + stats.entropy.sum(), inputs)
+                only = torch.autograd.grad(at.attend(*tensors, **given).stats.lse.sum(), tensors[0])
+                results.append((out, stats.entropy, *grads, *only))
+    for got, want in zip(results[2:], results[:2], strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
+def test_batched_gradients_are_refused():
+    q = torch.randn(1, 1, 5, 4, requires_grad=True)
+    out = fused.attend(make_like(q)).out
+    with pytest.raises(UnsupportedError, match="batched gradients .* not supported by the fused"):
+        torch.autograd.grad(out, q, torch.randn(3, *out.shape), is_grads_batched=True)

@@ -44,6 +44,19 @@ def test_compiled_in_one_graph(layer):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["multihead", "grouped", "relative", "sinusoidal", "gau"])
+def test_lengths_share_a_graph(name):
+    layer = LAYERS[name]()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(layer.eval(), fullgraph=True, backend="aot_eager")
+    for length in (9, 12, 31):
+        x = torch.randn(2, length, 16)
+        torch.testing.assert_close(compiled(x).out, layer(x).out)
+    # one of the first length, and one of all
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointed(layer, reentrant):
     x = torch.randn(2, 9, 16)

@@ -139,3 +139,15 @@ def test_bad_arguments(build, message):
     with pytest.raises((ValueError, TypeError)) as caught:
         build()
     assert message in str(caught.value)
+
+
+def test_alibi_survives_a_layer_made_on_meta():
+    with torch.device("meta"):
+        layer = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+    assert layer(torch.ones(1, 5, 16, device="meta")).out.shape == (1, 5, 16)
+    layer.to_empty(device="cpu")
+    want = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+    layer.load_state_dict(want.state_dict())
+    layer.positions.slopes.fill_(torch.nan)
+    x = torch.randn(1, 5, 16)
+    assert torch.equal(layer(x).out, want(x).out)

@@ -165,6 +165,8 @@ def test_factors_are_linear_in_log_n_and_constant_outside():
         ({"hold": "x"}, "hold must be one of"),
         ({"method": "x"}, "method must be one of"),
         ({"batches": []}, "batches must be at least one batch"),
+        ({"batches": ["text"]}, r"batches must be mappings, or tensors \[B,N,...\], got str"),
+        ({"batches": [torch.arange(9)]}, r"batches must be mappings, or tensors .* got \[9\]"),
     ],
 )
 def test_bad_arguments(model, batch, options, message):
@@ -177,3 +179,13 @@ def test_a_plan_and_a_scale_together_are_refused(model, plan):
     with pytest.raises(ArgumentError, match="scale must be left out where a plan is given"):
         at.steer(model, plan, scale=1.0)
     assert replace(plan, unheld=()).rule("nowhere") is None
+
+
+def test_a_plan_may_be_given_as_the_scale(model, plan, batch):
+    handle = at.steer(model, plan)
+    want = model(**batch).logits
+    handle.undo()
+    handle = at.steer(model, scale=plan)
+    got = model(**batch).logits
+    handle.undo()
+    assert torch.equal(got, want)

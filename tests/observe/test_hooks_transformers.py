@@ -153,3 +153,30 @@ def test_encoder_decoder_rows_of_bart():
     assert ("model.encoder.layers.0.self_attn", "self", False) in kinds
     assert ("model.decoder.layers.1.self_attn", "self", True) in kinds
     assert ("model.decoder.layers.1.encoder_attn", "cross", False) in kinds
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "t5", "gpt_oss"])
+@torch.no_grad()
+def test_an_eager_model_still_gives_its_weights_when_asked(name):
+    model, batch = build(name), inputs(name)
+    plain = model(**batch, output_attentions=True)
+    with at.watch(model):
+        watched = model(**batch, output_attentions=True)
+        assert not model(**batch).get("attentions")
+    told = [key for key in plain if "attentions" in key]
+    assert told
+    for key in told:
+        assert len(watched[key]) == len(plain[key])
+        for ours, theirs in zip(watched[key], plain[key]):
+            seen = ours.sum(-1) > 0  # a query that sees nothing
+            torch.testing.assert_close(ours[seen], theirs[seen], atol=5e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_steered_weights_are_given_too():
+    model, batch = build("llama"), inputs("llama", padded=False)
+    handle = at.steer(model, temperature=1e6)
+    (first, _) = model(**batch, output_attentions=True).attentions
+    handle.undo()
+    want = torch.ones_like(first).tril()
+    torch.testing.assert_close(first, want / want.sum(-1, keepdim=True), atol=1e-4, rtol=1e-4)

@@ -156,6 +156,16 @@ def test_bad_arguments():
         at.Monitor(Model(), every=0)
     with pytest.raises(ArgumentTypeError, match="sinks must be callables"):
         at.Monitor(Model(), sinks=["x"])
+    with pytest.raises(
+        ArgumentTypeError, match="alarms must be values of attentropy.observe.alarms"
+    ):
+        at.Monitor(Model(), alarms=["x"])
+    with at.Monitor(Model(), sinks=[]) as monitor:
+        for loss in ("x", torch.ones(2)):
+            with pytest.raises(
+                ArgumentTypeError, match="loss must be a number, or a tensor of one"
+            ):
+                monitor.step(loss)
 
 
 class Block(nn.Module):

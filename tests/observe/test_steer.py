@@ -21,6 +21,11 @@ def model():
     return sharp(Model())
 
 
+class Centred(at.Cosine):
+    def prepare(self, q, k):
+        return super().prepare(*(x - x.mean(-1, keepdim=True) for x in (q, k)))
+
+
 def by_hand(model, x, mask=CAUSAL, **options):
     """The model with attend() and these options in place of its attention."""
     for layer in model.layers:
@@ -41,6 +46,8 @@ def by_hand(model, x, mask=CAUSAL, **options):
         ({"softcap": 0.5}, {"softcap": 0.5}),
         ({"qk_norm": 3.0}, {"score": at.Cosine(), "scale": 3.0}),
         ({"qk_norm": True}, {"score": at.Cosine(), "scale": 8**0.5}),
+        ({"qk_norm": "rms"}, {"score": at.Cosine(), "scale": 8**0.5}),
+        ({"qk_norm": "layer"}, {"score": Centred(), "scale": 8**0.5}),
         ({"qk_norm": lambda q, k: (2 * q, k)}, {"scale": 2 * 8**-0.5}),
         ({"weights": at.ReluSquared()}, {"weights": at.ReluSquared()}),
         ({"mask": at.lookback(3)}, {"mask": at.causal & at.lookback(3)}),
@@ -243,11 +250,32 @@ class TestTransformers:
         ({"temperature": [1.0, math.nan]}, ArgumentError, "temperature must be positive"),
         ({"mask": CAUSAL}, ArgumentTypeError, "mask must be a Mask"),
         ({"weights": "relu"}, ArgumentTypeError, "weights must be a value of attentropy.weights"),
+        (
+            {"scale": at.LogLength},
+            ArgumentTypeError,
+            "scale must be a scale rule, a number or a ten",
+        ),
+        ({"scale": math.nan}, ArgumentError, "scale must be finite, got nan"),
+        ({"qk_norm": "foo"}, ArgumentError, "qk_norm must be True, 'rms', 'layer', .* got 'foo'"),
+        ({"qk_norm": -1.0}, ArgumentError, "qk_norm must be True, 'rms', 'layer', .* got -1.0"),
+        (
+            {"softcap": -1.0},
+            ArgumentError,
+            "softcap must be positive and finite, or None, got -1.0",
+        ),
         ({"plan": at.LogLengthFrom(4)}, ArgumentTypeError, r"plan must be a Plan of calibrate\(\)"),
     ],
 )
 def test_bad_arguments(model, options, error, message):
+    before = F.scaled_dot_product_attention
     with pytest.raises(error, match=message):
         at.steer(model, **options)
-    assert F.scaled_dot_product_attention.__module__ != "attentropy.observe.hooks_sdpa"
+    assert F.scaled_dot_product_attention is before
     model(X, CAUSAL)
+
+
+def test_a_model_without_modules_is_refused():
+    with pytest.raises(
+        ArgumentError, match="model must be one that has modules of its own, .* got L"
+    ):
+        at.steer(nn.Linear(2, 2), scale=1.0)

@@ -528,3 +528,14 @@ def test_sparse_indices_are_applied():
     out, _ = attentropy(Attention(), q, q, q, None, is_causal=True, indices=indices)
     want = F.scaled_dot_product_attention(q, q, q, table[:, None]).transpose(1, 2)
     torch.testing.assert_close(out, want)
+
+
+def test_a_row_is_read_by_name_too():
+    model = Model()
+    with at.watch(model) as w:
+        model(torch.randn(2, 6, 32))
+    row = w.heads()[0]
+    assert row["entropy"] == row.entropy
+    assert dict(row)["layer"] == row.layer
+    with pytest.raises(KeyError, match="entropie"):
+        row["entropie"]

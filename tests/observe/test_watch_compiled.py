@@ -59,6 +59,58 @@ def test_transformers_in_one_graph_with_gradients(wrapped):
     assert w.heads()[0].layer == "model.layers.0.self_attn"
 
 
+LENGTHS = (9, 12, 7, 130)
+
+
+def batches(name, *, padded):
+    for length in LENGTHS:
+        ids = torch.randint(3, 60, (2, length))
+        mask = torch.ones_like(ids)
+        mask[1, : length // 3] = 0
+        yield {"input_ids": ids, "attention_mask": mask} if padded else {"input_ids": ids}
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "padded", "dynamic"), [("llama", False, None), ("llama", True, True), ("bert", True, None)]
+)  # fmt: skip
+@torch.no_grad()
+def test_lengths_share_a_graph(name, padded, dynamic):
+    pytest.importorskip("transformers")
+    model, given = build(name, "sdpa"), list(batches(name, padded=padded))
+    compiled = torch.compile(model, dynamic=dynamic, **COMPILED)
+    with at.watch(model) as w:
+        plain = [model(**batch)[0] for batch in given]
+    torch._dynamo.utils.counters.clear()
+    with at.watch(model) as v:
+        for batch, want in zip(given, plain, strict=True):
+            torch.testing.assert_close(compiled(**batch)[0], want, atol=1e-4, rtol=1e-4)
+    assert graphs() <= 2
+    for one, other in zip(w.heads(), v.heads(), strict=True):
+        assert (other.rows, other.length) == (one.rows, max(LENGTHS))
+        for statistic in ("entropy", "max_logit", "sink_mass", "previous_share", "distance"):
+            told = getattr(other, statistic)
+            assert told == pytest.approx(getattr(one, statistic), rel=1e-4, abs=1e-5), statistic
+
+
+@torch.no_grad()
+def test_lengths_share_a_steered_graph():
+    pytest.importorskip("transformers")
+    model, given = build("bert", "sdpa"), list(batches("bert", padded=False))
+    compiled = torch.compile(model, **COMPILED)
+    handle = at.steer(model, scale=at.LogLengthFrom(8), mask=at.lookback(20))
+    torch._dynamo.utils.counters.clear()
+    for batch in given:
+        torch.testing.assert_close(compiled(**batch)[0], model(**batch)[0], atol=1e-4, rtol=1e-4)
+    assert graphs() <= 2
+    handle.undo()
+    for batch in given:
+        torch.testing.assert_close(compiled(**batch)[0], model(**batch)[0], atol=1e-4, rtol=1e-4)
+
+
 LAYERS = {
     "plain": lambda: nn.MultiheadAttention(32, 4),
     "grouped": lambda: nn.MultiheadAttention(

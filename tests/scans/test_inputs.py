@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from attentropy.scans import inputs
+from attentropy.scans.job import Job, read_tokens
 from attentropy.scans.schema import ScanError
 from attentropy.scans.sources import Permissions, Placement, Source, byte_label, load
 from scans.tiny import make
@@ -72,3 +73,9 @@ def test_a_model_without_tokenizer_asks_for_ids(tmp_path, source):
     mute = Source(make(), source.about, "none", None, byte_label, "")
     with pytest.raises(ScanError, match=r"has no tokenizer: give its token ids with --tokens"):
         inputs.from_texts([tmp_path / "a.txt"], mute)
+
+
+def test_a_model_of_images_is_told_from_one_without_tokenizer(source):
+    source.model.main_input_name = "pixel_values"
+    with pytest.raises(ScanError, match=r"a scan reads text, and .* takes pixel_values"):
+        read_tokens(Job(), source)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from attentropy.observe.watch import NothingRecorded
 from attentropy.scans import along, maps
 from attentropy.scans.measure import measure, number, text_loss
 from attentropy.scans.scan import scan
-from attentropy.scans.schema import Scan
+from attentropy.scans.schema import Scan, ScanError
 from scans.tiny import make
 
 
@@ -207,3 +208,35 @@ def test_a_finished_scan_that_is_resumed_finds_the_same():
     assert again.measures == found.measures
     assert again.findings == found.findings
     assert again.layers == found.layers
+
+
+def t5():
+    from transformers import T5Config, T5Model
+
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
+    return T5Model(config).eval()
+
+
+def test_an_encoder_and_a_decoder_read_the_same_text():
+    model = t5()
+    tokens = torch.randint(97, (400,), generator=torch.Generator().manual_seed(1))
+    found = scan(model, tokens, lengths=[16, 32])
+    assert [(layer.kind, layer.causal) for layer in found.layers] == [
+        ("self", False),
+        ("self", True),
+        ("cross", False),
+    ]
+    assert found.measures[0].perplexity is None
+    assert not any("--calibrate" in advice.text for advice in found.advice)
+    with pytest.raises(ScanError, match="T5Model has an encoder and a decoder: scan without it"):
+        scan(model, tokens, lengths=[16, 32], calibrate=True)
+
+
+def test_a_model_without_attention_is_told_so():
+    class Sum(nn.Module):
+        def forward(self, ids):
+            return ids.float().cumsum(-1)
+
+    with pytest.raises(NothingRecorded, match="Sum ran, but made no call"):
+        scan(Sum(), torch.arange(200), lengths=[16])

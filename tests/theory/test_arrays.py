@@ -1,8 +1,11 @@
+import math
+
 import numpy as np
 import pytest
 
 from attentropy.errors import ArgumentError
 from attentropy.theory import _arrays as a
+from attentropy.theory import bounds, entropy, init, noise, sparsity
 
 
 @a.elementwise
@@ -45,3 +48,22 @@ def test_rows_and_probabilities():
         a.probabilities_array([1.5, -0.5])
     with pytest.raises(ArgumentError, match="p must be a vector of probabilities"):
         a.probabilities_array([])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bounds.worst_deficit("wide"), "range must be real numbers, .* got wide"),
+        (lambda: init.row_spread([1.0], -1.0, 1.0), "sigma must be finite and >= 0, got -1.0"),
+        (lambda: init.row_spread([1.0], 1.0, math.nan), "scale must be finite, got nan"),
+        (lambda: entropy.query_gradient([1.0], [[1.0]], None), "scale must be one finite number"),
+        (lambda: sparsity.empirical(1.0), "weights must be a vector"),
+        (lambda: sparsity.empirical([]), "weights must be a vector"),
+        (lambda: noise.simulate([1.0], [1.0, 2.0], [[0.0]]), "values must be of 1 rows"),
+        (lambda: noise.simulate([1.0], [1.0], [0.0, 0.0]), r"noise must be \[trials, n\]"),
+        (lambda: noise.predict([1.0], ["a"], 0.1), "values must be real numbers"),
+    ],
+)
+def test_what_is_no_number_is_named(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call()

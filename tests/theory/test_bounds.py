@@ -143,3 +143,9 @@ def test_arrays_equal_scalars():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("rest", [1e-20, 1e-9, 7.66e-5, 0.3])
+def test_inf1_norm_keeps_its_digits_near_one_hot(rest):
+    got = bounds.softmax_inf1_norm([1 - rest, rest / 2, rest / 2])
+    assert got == pytest.approx(4 * rest * (1 - rest), rel=1e-13)

@@ -115,3 +115,24 @@ def test_ends_of_the_domain(name, inputs, value):
 def test_empty_row_merges_to_the_identity():
     wanted = [-math.inf, 0.0, 0.0, 0.0, 0.0, -math.inf, 0.0]
     assert CATALOGUE["merge_states"](blocks=[[], ["-inf"]], values=[[], [3.0]]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "message"),
+    [
+        ("S_exp", {"beta": 1j, "gamma": 1.0}, "beta must be a real number, got 1j"),
+        (
+            "softmax_entropy",
+            {"scores": [[1.0], [1.0, 2.0]]},
+            "scores must be real numbers, in rows",
+        ),
+        ("S_linear_iid", {"sigma": 1, "mu": 1, "q": [[1], [1, 2]]}, "q must be real numbers"),
+        ("merge_states", {"blocks": [[1.0]], "values": []}, "values must be as many as blocks, 1"),
+        ("merge_states", {"blocks": [1.0], "values": [2.0]}, "blocks must be a list of lists"),
+        ("merge_states", {"blocks": None, "values": [[2.0]]}, "blocks must be a list of lists"),
+        ("merge_states", {"blocks": [[1.0]], "values": [[1.0, 2.0]]}, "values must be as long as"),
+    ],
+)
+def test_inputs_that_are_no_numbers(name, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        CATALOGUE[name](**inputs)

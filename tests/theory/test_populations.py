@@ -1,3 +1,4 @@
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,8 +24,20 @@ def test_uniform_scores_on_a_grid():
 @given(st.sampled_from([1, 2, 3, 64, 1000]), st.floats(0, 400), st.floats(1e-2, 5))
 def test_sphere_deficit_grows_with_scale(d, lam, step):
     assert 0 <= p.sphere_deficit(d, lam) <= worst_deficit(2 * lam) + 1e-9
-    # up to rounding: where one key holds all mass, both are log 2 to the accuracy of the quadrature
-    assert p.sphere_deficit(d, lam + step) >= p.sphere_deficit(d, lam) * (1 - 1e-11)
+    assert p.sphere_deficit(d, lam + step) >= p.sphere_deficit(d, lam)
+    if d > 1:  # two keys reach log 2, and stay there
+        assert p.sphere_deficit(d, lam + step) > p.sphere_deficit(d, lam)
+
+
+def test_sphere_deficit_of_two_keys_never_falls_and_is_exact():
+    lam = np.unique(np.concatenate([np.linspace(0, 60, 20001), np.logspace(-8, 3, 2000)]))
+    deficit = p.sphere_deficit(1, lam)
+    assert (np.diff(deficit) >= 0).all()
+    assert deficit[-1] == np.log(2)
+    mpmath.mp.dps = 40
+    for one in (1e-8, 1e-3, 0.3, 0.4999, 0.5, 0.5001, 1.0, 7.0, 20.0, 238.0):
+        exact = mpmath.mpf(one) * mpmath.tanh(one) - mpmath.log(mpmath.cosh(one))
+        assert p.sphere_deficit(1, one) == pytest.approx(float(exact), rel=2e-15)
 
 
 def test_sphere_limits():

@@ -110,3 +110,19 @@ def test_arrays_equal_scalars():
 def test_empirical_of_nothing_is_undefined():
     assert np.isnan(s.empirical([0.0, 0.0]))
     assert s.empirical([1e-200, 1e-200]) == 1
+
+
+def test_relu2_where_the_ratio_overflows_when_squared():
+    assert s.log_relu2(-1e8, 1e-300) == -np.inf
+    assert s.relu2(-1e8, 1e-300) == 0
+    below, above = (s.log_relu2(-r, 1.0) / (r * r / 4) for r in (0.999e9, 1.001e9))
+    assert below == pytest.approx(above, rel=1e-15)
+
+
+def test_iid_linear_attention_takes_arrays():
+    sigma, mu = np.array([[0.0], [0.5], [3.0]]), np.array([0.1, 2.0])
+    got = s.linear_iid(sigma, mu, [1.0, 2.0])
+    want = [[s.linear_iid(a, b, [1.0, 2.0]) for b in mu] for a in sigma[:, 0]]
+    np.testing.assert_array_equal(got, want)
+    with pytest.raises(ValueError, match=r"q must be a vector of at least one entry, got \[\]"):
+        s.linear_iid(1.0, 1.0, [])

@@ -15,20 +15,24 @@ from attentropy.cli.failures import needs
 if TYPE_CHECKING:
     from attentropy.observe.record import StoredRun
 
+ENDINGS = {".json": "json", ".parquet": "parquet"}
+
 
 @click.command()
 @click.argument("run")
 @click.option("--json", "kind", flag_value="json", help="A JSON list, one object per line of it.")
-@click.option("--csv", "kind", flag_value="csv", default="csv", help="Comma-separated (default).")
+@click.option("--csv", "kind", flag_value="csv", help="Comma-separated (default).")
 @click.option("--parquet", "kind", flag_value="parquet", help="Parquet; needs pyarrow.")
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="The file; if not given RUN.parquet for Parquet, else standard output.",
+    help="The file, whose ending .json or .parquet says the form too; if not given RUN.parquet for "
+    "Parquet, else standard output.",
 )  # fmt: skip
-def command(run: str, kind: str, out: Path | None) -> None:
+def command(run: str, kind: str | None, out: Path | None) -> None:
     """Write all numbers of RUN (a name or a file) as a table."""
     from attentropy.observe import record
 
+    kind = kind or ENDINGS.get("" if out is None else out.suffix, "csv")
     if kind == "parquet":
         needs("--parquet", "parquet", "pyarrow")
     stored = record.read(run)

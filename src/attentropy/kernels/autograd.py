@@ -39,3 +39,16 @@ def once(
         g if g is None else _Once.apply(kernel, g.detach().requires_grad_(), *made_from)
         for g in grads
     )
+
+
+def unbatched(kernel: str, *grads: Tensor | None) -> None:
+    """Raise inside of a backward pass that is vmapped over gradients."""
+    try:
+        for g in grads:
+            if g is not None:
+                g.data_ptr()
+    except RuntimeError:
+        raise UnsupportedError(
+            "batched gradients (is_grads_batched, jacobian with vectorize=True) are not supported "
+            f"by the {kernel} kernel; kernel='reference' supports them, in O(n^2) memory"
+        ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attentropy.kernels.autograd import once
+from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.tiles import (
     Block,
@@ -22,6 +22,7 @@ from attentropy.kernels.tiles import (
     logits,
     mix,
 )
+from attentropy.kernels.tracing import traced
 from attentropy.weights import L1, L2, Decay, Kernelised, ReluSquared, Weights
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -29,7 +30,7 @@ INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
-    run = _compiled if torch.compiler.is_compiling() else _eager
+    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
     o, n1, n2, m, argmax = run(call)
     w = _norm(call, n1, n2)
     out = (w[..., None] * o).to(call.v.dtype)
@@ -78,9 +79,12 @@ class _Sums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        call = replace_tensors(ctx.call, dict(zip(INPUTS, ctx.saved_tensors, strict=True)))
+        unbatched("streaming", *grads)
+        saved = ctx.saved_tensors
+        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=True)))
         needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
-        return None, *once("streaming", *backward(call, grads[:3], needs))
+        found = backward(call, grads[:3], needs)
+        return None, *once("streaming", *found, anchors=(*saved, *grads))
 
 
 def forward(call: Call) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attentropy.errors import UnsupportedError
 from attentropy.kernels import library
-from attentropy.kernels.autograd import once
+from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows
 from attentropy.kernels.tracing import traced
 from attentropy.weights import Softmax
@@ -97,6 +97,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        unbatched("fused", *grads)
         saved = ctx.saved_tensors
         inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
         results: Results = Results._make(saved[10:])
@@ -111,7 +112,7 @@ def forward(inputs: Inputs) -> Results:
     x = _readable(inputs, lib)
     rows = x.q.shape[:3]
     out = _empty_like_queries(x.q, x.v.shape[3])
-    entropy = torch.empty(rows, dtype=torch.float32)
+    entropy = torch.empty(rows, dtype=torch.float32, device=x.q.device)
     lse, max_logit, collision, shift = [torch.empty_like(entropy) for _ in range(4)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
     results = Results(out, entropy, lse, max_logit, argmax, collision, shift)
@@ -126,7 +127,8 @@ def backward(
     lib = _library()
     x = _readable(inputs, lib, pairs=not needs[3])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
-    dout = torch.zeros(()).expand_as(results.out) if grads[0] is None else grads[0]
+    here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
+    dout = torch.zeros((), **here).expand_as(results.out) if grads[0] is None else grads[0]
     dout = _paired(_unit_stride(dout.to(x.q.dtype)))
     dentropy, dlse, dcollision = (
         None if g is None else g.to(torch.float32).contiguous()
@@ -134,10 +136,10 @@ def backward(
     )
     dq, dk, dv = (torch.empty_like(t) for t in (x.q, x.k, x.v))
     rows = x.q.shape[:3]
-    dscale = torch.empty(rows) if needs[3] else None
-    dbias = torch.zeros(x.bias.shape) if needs[4] and x.bias is not None else None
+    dscale = torch.empty(rows, **here) if needs[3] else None
+    dbias = torch.zeros(x.bias.shape, **here) if needs[4] and x.bias is not None else None
     width = 1 if x.relative is None else x.relative.shape[1]
-    drelative = torch.zeros(rows[1], width) if needs[5] else None
+    drelative = torch.zeros(rows[1], width, **here) if needs[5] else None
     writes = [
         dout.data_ptr(), *dout.stride()[:3], _at(dentropy), _at(dlse), _at(dcollision),
         dq.data_ptr(), dk.data_ptr(), dv.data_ptr(),
@@ -206,8 +208,8 @@ def _empty_like_queries(q: Tensor, width: int) -> Tensor:
     if width == dim and q.is_contiguous():
         return torch.empty_like(q)
     if heads > 1 and q.stride(1) < q.stride(2):
-        return torch.empty(batch, queries, heads, width, dtype=q.dtype).transpose(1, 2)
-    return torch.empty(batch, heads, queries, width, dtype=q.dtype)
+        return q.new_empty(batch, queries, heads, width).transpose(1, 2)
+    return q.new_empty(batch, heads, queries, width)
 
 
 def _at(x: Tensor | None) -> int:

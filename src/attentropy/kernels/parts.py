@@ -135,7 +135,7 @@ def _seed(seed: Tensor | None, run: Run, keys: range) -> Tensor | None:
     if seed is None:
         return None
     mixed = int(seed) + 0x9E3779B97F4A7C15 * (run.at + 1) + 0xD1B54A32D192ED03 * keys.start
-    return torch.tensor(mixed % 2**62)
+    return torch.tensor(mixed % 2**62, device="cpu")
 
 
 def visible(part: Call) -> Tensor:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from attentropy.kernels import elementwise
-from attentropy.kernels.autograd import once
+from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
 from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, first_seen, logits, mix
+from attentropy.kernels.tracing import traced
 from attentropy.states import RowState, blind, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -39,7 +40,7 @@ def attend(call: Call) -> Rows:
 
 
 def _soft(call: Call) -> Rows:
-    run = _compiled if torch.compiler.is_compiling() else _eager
+    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
     out, entropy, lse, m, argmax, collision, _ = run(call)
     return Rows(out, entropy, lse, m, argmax, collision)
 
@@ -68,13 +69,14 @@ class _Streaming(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        unbatched("streaming", *grads)
         saved = ctx.saved_tensors
         call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
         needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
         d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
         flowing = (d_out, d_entropy, d_lse, d_collision)
         found = backward(call, saved[len(INPUTS) :], flowing, needs)
-        return None, *once("streaming", *found)
+        return None, *once("streaming", *found, anchors=(*saved, *grads))
 
 
 def forward(call: Call) -> tuple[Tensor, ...]:

@@ -162,7 +162,7 @@ def scratch(name: str, size: int, *, like: Tensor) -> Tensor:
     found = held.get(key)
     if found is None or len(found) < size:
         with torch.inference_mode(mode=False):
-            found = held[key] = torch.empty(size, dtype=like.dtype)
+            found = held[key] = torch.empty(size, dtype=like.dtype, device=like.device)
     return found[:size]
 
 

@@ -15,4 +15,7 @@ def traced(*tensors: Tensor | None) -> bool:
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return True
-    return any(x is not None and type(x).__torch_dispatch__ is not _PLAIN for x in tensors)
+    for x in tensors:
+        if type(x) is not Tensor and x is not None and type(x).__torch_dispatch__ is not _PLAIN:
+            return True
+    return False

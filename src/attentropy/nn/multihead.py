@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attentropy.attention import attend
 from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.groups import Group
-from attentropy.layouts import Placed, Spread, spread
+from attentropy.layouts import Placed, Run, Runs, Spread, spread
 from attentropy.masks import Extent, causal
 from attentropy.nn._checks import count, divides, parts
 from attentropy.nn._masking import MaskLike, check_mask, combined, from_attn_mask, from_padding
@@ -234,8 +234,8 @@ class MultiheadAttention(nn.Module):
         if self.spread is None:
             before = 0 if cache is None else cache.length
             whole, first = before + new, before + new - query.shape[1]
-            rows = (range(first, whole),)
-            return Placed(query.shape[1], rows), Placed(whole, (range(before, whole),))
+            rows = (Run(first, whole),)
+            return Placed(query.shape[1], rows), Placed(whole, (Run(before, whole),))
         if cache is not None:
             raise UnsupportedError("context_parallel takes no cache: every rank holds new tokens")
         q, k = self.spread.shares(query.shape[1], new, device=query.device)
@@ -278,7 +278,7 @@ class MultiheadAttention(nn.Module):
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
         """A frozen cache of these keys and values: project a memory once, attend to it often."""
         cache = KVCache()
-        runs = (range(key.shape[1]),)
+        runs = (Run(0, key.shape[1]),)
         cache.extend(*self._keys_values(key, key if value is None else value, runs))
         return cache.freeze()
 
@@ -323,16 +323,14 @@ class MultiheadAttention(nn.Module):
         q, k, v = (_split(x, h) for x, h in zip((q, k, v), heads, strict=True))
         return (q, k, v) if self.qk_norm is None else (*self.qk_norm(q, k), v)
 
-    def _queries(self, query: Tensor, runs: tuple[range, ...]) -> Tensor:
+    def _queries(self, query: Tensor, runs: Runs) -> Tensor:
         if self.positions is not None:
             query = _at(runs, self.positions.embed, query)
         q = _split(F.linear(query, self.q_weight, self.q_bias), self.num_heads)
         q = q if self.qk_norm is None else self.qk_norm.queries(q)
         return q if self.positions is None else _at(runs, self.positions.rotate, q)
 
-    def _keys_values(
-        self, key: Tensor, value: Tensor, runs: tuple[range, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def _keys_values(self, key: Tensor, value: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         _check_input("key", key, self.kdim)
         _check_input("value", value, self.vdim)
         if self.positions is not None:
@@ -415,11 +413,12 @@ def _split(x_BNE: Tensor, heads: int) -> Tensor:
     return x_BNE.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def _at(runs: tuple[range, ...], hook: Callable[..., Tensor], x: Tensor) -> Tensor:
+def _at(runs: Runs, hook: Callable[..., Tensor], x: Tensor) -> Tensor:
     """A hook of positions on rows that stand in runs."""
     if len(runs) < 2:
         return hook(x, first=runs[0].start if runs else 0)
-    parts = zip(x.split([len(run) for run in runs], -2), runs, strict=True)
+    sizes = [run.stop - run.start for run in runs]
+    parts = zip(x.split(sizes, -2), runs, strict=True)
     return torch.cat([hook(part, first=run.start) for part, run in parts], -2)
 
 

@@ -104,11 +104,13 @@ class ALiBi(Positions):
         given = scores.ALiBi(slopes).of_heads(num_heads, device=torch.device("cpu"))
         if not bool((given >= 0).all()):
             raise ArgumentError("ALiBi: slopes", ">= 0", given.tolist())
+        self.given = slopes is not None
         self.register_buffer("slopes", given.detach().clone(), persistent=False)
 
     def bias(self) -> scores.ALiBi:
         """The slopes as a bias of attend()."""
-        return scores.ALiBi(self.slopes)
+        # the usual ones are made anew in each call: what to_empty() or half() did to them is past
+        return scores.ALiBi(self.slopes if self.given else None)
 
     def forward(self) -> scores.ALiBi:
         """As `bias`."""

@@ -231,6 +231,10 @@ def _check(
     kept = [batches] if isinstance(batches, Mapping | Tensor) else list(batches)
     if not kept:
         raise ArgumentError("batches", "at least one batch", kept)
+    for batch in kept:
+        if not isinstance(batch, Mapping) and not (isinstance(batch, Tensor) and batch.dim() > 1):
+            got = list(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
+            raise ArgumentError("batches", "mappings, or tensors [B,N,...]", got)
     shortest = min(_length(batch) for batch in kept)
     if shortest < lengths[-1]:
         rule = f"at least as long as the longest length {lengths[-1]}"

@@ -3,14 +3,16 @@
 A call of a model's own attention is described as `Asked`; one of attend() by its `Options`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attentropy.errors import UnsupportedError
+from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.masks import Extent, Mask
 from attentropy.nn._masking import combined
 from attentropy.observe.asked import Asked
@@ -21,6 +23,9 @@ from attentropy.weights import Weights
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
 RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
+
+
+Norm = bool | str | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +60,7 @@ class Change:
 
     scale: ScaleRule | float | Tensor | None = None
     temperature: Tensor | None = None
-    qk_norm: bool | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = False
+    qk_norm: Norm = False
     softcap: float | None = None
     weights: Weights | None = None
     mask: Mask | None = None
@@ -122,6 +127,17 @@ class Change:
             self.applied[0] = True
 
 
+def check_norm(qk_norm: Norm) -> None:
+    """Raise unless it is one of the forms that steer() takes."""
+    if isinstance(qk_norm, bool | None) or qk_norm in ("rms", "layer"):
+        return
+    if callable(qk_norm) and not isinstance(qk_norm, type):
+        return
+    if not isinstance(qk_norm, Real) or not 0 < float(qk_norm) < math.inf:
+        rule = "True, 'rms', 'layer', a positive number or a function (q, k) -> (q, k)"
+        raise ArgumentError("qk_norm", rule, repr(qk_norm))
+
+
 @dataclass(frozen=True, eq=False)
 class _Rescaled:
     """The rule of a call of attend() whose own scale is changed."""
@@ -147,13 +163,15 @@ def _normed(q: Tensor, k: Tensor, qk_norm: Any) -> tuple[Tensor, Tensor, float |
 
     With mean square 1 logits stay within sqrt(d) for the scale 1 / sqrt(d).
     """
-    if qk_norm is False:
+    if qk_norm is False or qk_norm is None:
         return q, k, None
     if callable(qk_norm):
         q, k = qk_norm(q, k)
         return q, k, None
+    if qk_norm == "layer":
+        q, k = (x - x.mean(-1, keepdim=True) for x in (q, k))
     q, k = (unit(x, eps=1e-6) for x in (q, k))
-    if qk_norm is not True:
+    if qk_norm is not True and not isinstance(qk_norm, str):
         return q, k, float(qk_norm)
     root = q.shape[-1] ** 0.5
     return q * root, k * root, 1 / root

@@ -70,8 +70,7 @@ class CurveRecorder(Recorder):
     def _last_rows(self, asked: Asked) -> Tensor:
         queries = asked.sizes[2]
         last = max(1, queries // 8) if asked.sight.is_causal else queries
-        picked = [queries - last + row for row in rows_to_sample(last, ROWS)]
-        return torch.tensor(picked, device=asked.q.device)
+        return rows_to_sample(last, ROWS, device=asked.q.device) + (queries - last)
 
 
 def _entropy(asked: Asked, rows: Tensor, factor: float) -> Tensor:
@@ -106,6 +105,7 @@ class CurveWatch(Watch):
         self.start()
         return self
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise NothingRecorded unless there is a curve."""
         if not self.curves:
-            super()._require()
+            super().require()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.observe import stack
+from attentropy.observe import stack, steer_attend
 from attentropy.observe.asked import Asked
 from attentropy.observe.run import is_touched, run
 from attentropy.observe.sight import (
@@ -83,8 +83,10 @@ def _attention(
             scale=scale, enable_gqa=enable_gqa, **more,
         )  # fmt: skip
 
-    module = stack.current()
-    if Working.passing or not is_touched(module) or more or not _usable(query, key, value):
+    if Working.passing or more or not _usable(query, key, value):
+        return plain()
+    module = steer_attend.current()
+    if not is_touched(module):
         return plain()
     assert module is not None
     q, k, v = (_four(x) for x in (query, key, value))

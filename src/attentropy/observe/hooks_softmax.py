@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attentropy.observe import stack
 from attentropy.observe.asked import Asked
 from attentropy.observe.recorder import heads_of, softmax_stats
-from attentropy.observe.sight import read_table
+from attentropy.observe.sight import FAR, nowhere, read_table
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 from attentropy.types import Attended
@@ -107,12 +107,15 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     owner = owner_of(module)
     if owner is None or module is None or not owner.recorder.wants():
         return
-    shape = _four(module, logits, named=stack.looks_like_attention(owner.name, module))
+    named = stack.looks_like_attention(owner.name, module)
+    shape = _four(module, logits, named=named)
     if shape is None:
+        if named and logits.dim() > 3:
+            owner.recorder.missed[owner.name] = _odd(module, logits)
         return
     s, p = logits.detach().reshape(shape), weights.detach().reshape(shape)
     s = s.double() if s.dtype == torch.float64 else s.float()
-    seen = s > torch.finfo(logits.dtype).min / 2
+    seen = (s > nowhere(logits.dtype)) & ((s > FAR / 2) | (p > 0))
     sight = read_table(seen, shape[2], shape[3], cross=owner.kind == "cross")
     nothing = s[..., :0]
     asked = Tapped(q=nothing, k=nothing, v=nothing, sight=sight, scale=1.0, s=s)
@@ -123,10 +126,16 @@ def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, 
     """[B,H,Q,K] of attention logits; None if they do not look like it."""
     if logits.dim() == 4 and logits.numel():
         batch, heads, queries, keys = logits.shape
-        return batch, heads, queries, keys
+        known = (heads_of(module) or heads) if named else heads
+        return (batch, heads, queries, keys) if heads == known else None
     if logits.dim() != 3 or not named or not logits.numel():
         return None
     both, queries, keys = logits.shape
     count = heads_of(module) or 1
     heads = count if both % count == 0 else 1
     return both // heads, heads, queries, keys
+
+
+def _odd(module: nn.Module, logits: Tensor) -> str:
+    heads = heads_of(module) or "H"
+    return f"a softmax of shape {list(logits.shape)} where [B,{heads},Q,K] was expected"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attentropy.errors import UnsupportedError
 from attentropy.observe.asked import Asked
 from attentropy.observe.hooks_sdpa import passing
-from attentropy.observe.run import run
+from attentropy.observe.run import run, weights_of
 from attentropy.observe.sight import (
     Sight,
     causal_from_end,
@@ -44,10 +44,11 @@ def attentropy(
     sliding_window: int | None = None,
     indices: Tensor | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls; gives [B,Q,H,Dv].
 
-    A window is in the mask already wherever it matters, so `sliding_window` is not looked at.
+    And the weights [B,H,Q,K] where a model that was eager is asked for them. A window is in the
+    mask already wherever it matters, so `sliding_window` is not looked at.
     """
     for name in REFUSED:
         if kwargs.get(name) is not None:
@@ -83,7 +84,27 @@ def attentropy(
             dropout=dropout, scaling=scaling, is_causal=is_causal, **given, **kwargs,
         )  # fmt: skip
 
-    return run(module, asked, plain=plain).transpose(1, 2).contiguous(), None
+    maps = weights_of(module, asked) if _wants_maps(module, kwargs) else None
+    return run(module, asked, plain=plain).transpose(1, 2).contiguous(), maps
+
+
+def _wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Would the implementation that the model had return its weights, and does anyone ask?"""
+    config = getattr(module, "config", None)
+    held = _held.get(id(config))
+    if held is None or held.before != "eager":
+        return False
+    if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
+        return True
+    return not torch.compiler.is_compiling() and _collected()
+
+
+def _collected() -> bool:
+    """Is transformers collecting weights? Its private part, for models that pass nothing on."""
+    module = sys.modules.get("transformers.utils.output_capturing")
+    collector = getattr(module, "_active_collector", None)
+    asked = collector.get() if collector is not None else None
+    return any("attentions" in name for name in asked or ())
 
 
 def _sdpa(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
@@ -125,6 +146,29 @@ def is_model(model: nn.Module) -> bool:
     return base is not None and any(isinstance(module, base) for module in model.modules())
 
 
+def register() -> None:
+    """Make the function known to transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attentropy)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def left_behind(known: bool) -> Callable[..., None]:
+    """What a copy or a pickle has in place of a hook of a watch.
+
+    Its configuration names `attentropy`, in this process or another one.
+    """
+    if known:
+        register()
+    return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
 class _Held(NamedTuple):
     """A configuration set to attentropy, what it was before, and how many need it so."""
 
@@ -141,11 +185,7 @@ def install(model: nn.Module) -> Callable[[], None]:
 
     Configurations are shared between models, so each is put back when its last user is done.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(NAME, attentropy)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    register()
     taken = [_take(config) for config in configurations(model)]
 
     def undo() -> None:
@@ -195,16 +235,6 @@ def _with_parts(config: Any) -> Iterator[Any]:
         part = getattr(config, name, None)
         if part is not None:
             yield from _with_parts(part)
-
-
-def needs_tap(model: nn.Module) -> bool:
-    """Does a part of the model compute its attention without the interface?"""
-    from transformers import PreTrainedModel
-
-    return any(
-        isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation()
-        for module in model.modules()
-    )
 
 
 def must_keep_eager(model: nn.Module) -> bool:

@@ -230,6 +230,8 @@ def _sink(asked: Asked, stats: Stats, chosen: Chosen, *, whole: bool) -> Tensor:
         if stats.sink_mass is not None:
             mass = mass + stats.sink_mass.detach()
         return chosen.fill(mass, 0.0).sum((0, 2), dtype=torch.float64)[None]
+    if torch.compiler.is_compiling():  # a step of its own would be a graph for every length
+        whole = True
     step = 1 if whole else max(1, asked.q.numel() // MANY)
     rows = slice(chosen.start + (queries - chosen.start - 1) % step, None, step)
     mass = (asked.logits_of_first(rows) - lse[..., rows]).exp_()

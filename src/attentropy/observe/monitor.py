@@ -19,6 +19,7 @@ as clip() is made everywhere. A process that fails leaves no half of a sample be
 
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Real
 from types import TracebackType
 from typing import Any
 
@@ -37,6 +38,16 @@ from attentropy.observe.watch import Watch
 from attentropy.totals import Totals
 
 Sink = Callable[[dict[str, Any], int], None]
+
+
+def _number(loss: float | Tensor | None) -> float | None:
+    if loss is None:
+        return None
+    one = loss.numel() == 1 if isinstance(loss, Tensor) else isinstance(loss, Real)
+    if not one:
+        got = list(loss.shape) if isinstance(loss, Tensor) else repr(loss)
+        raise ArgumentTypeError("loss", "a number, or a tensor of one", got)
+    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
 
 
 class Monitor:
@@ -66,6 +77,10 @@ class Monitor:
         for sink in sinks or ():
             if not callable(sink):
                 raise ArgumentTypeError("sinks", "callables (metrics, step)", repr(sink))
+        for alarm in alarms or ():
+            if isinstance(alarm, type) or not hasattr(alarm, "listen"):
+                rule = "values of attentropy.observe.alarms"
+                raise ArgumentTypeError("alarms", rule, repr(alarm))
         self.model, self.every, self.worst = model, every, worst
         self.watch = Watch(model)
         self.watch.recorder.training_only = True
@@ -100,7 +115,7 @@ class Monitor:
         `step` is the number to log, that of the calls so far if it is not given.
         """
         number = self.steps if step is None else step
-        value = float(loss.detach()) if isinstance(loss, Tensor) else loss
+        value = _number(loss)
         metrics = self._arrived()
         if self.watch.running:
             self.watch.stop()

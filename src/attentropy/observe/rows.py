@@ -99,6 +99,15 @@ class HeadRow:
         step = " (step)" if self.phase == "step" else ""
         return f"{self.layer}{call}.{self.head}{step}"
 
+    def keys(self) -> list[str]:
+        """Names of all that a row holds: `dict(row)` and `row["entropy"]` work too."""
+        return [field.name for field in fields(self)]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
 
 STATISTICS = tuple(f.name for f in fields(HeadRow))[10:]
 

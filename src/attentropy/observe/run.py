@@ -12,6 +12,7 @@ from attentropy.observe.autograd_state import in_checkpoint
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 from attentropy.resolve import Options
+from attentropy.weights import Softmax
 
 CHANGES = "_attentropy_changes"
 
@@ -67,3 +68,25 @@ def _run(module: nn.Module, asked: Asked, plain: Callable[[], Tensor]) -> Tensor
     if wanted and owner is not None:
         owner.recorder.record(owner, asked, *attended)
     return attended.out
+
+
+@torch.no_grad()
+def weights_of(module: nn.Module, asked: Asked) -> Tensor | None:
+    """The weights [B,H,Q,K] of a call as it is made, without dropout; None if they are no softmax.
+
+    A query that sees nothing has weights of 0.
+    """
+    for change in changes_of(module):
+        asked = change(module, asked)
+    if not isinstance(asked.weights, Softmax | None) or asked.spread is not None:
+        return None
+    s = asked.logits_at(torch.arange(asked.sizes[2], device=asked.q.device))
+    if asked.sink is not None:
+        column = asked.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
+        s = torch.cat([s, column], -1)
+    before, Working.on = Working.on, True
+    try:
+        p = s.softmax(-1).masked_fill(s.isneginf().all(-1, keepdim=True), 0.0)
+    finally:
+        Working.on = before
+    return p[..., : asked.sizes[3]].to(asked.q.dtype)

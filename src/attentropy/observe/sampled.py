@@ -21,14 +21,19 @@ ALIGNED_ROWS = 4  # below this a profile of distances tells nothing
 SMALL = 1 << 16  # elements; tables of positions up to this size are kept for the next layer
 
 
-def rows_to_sample(queries: int, most: int | None) -> list[int]:
-    """Evenly spaced queries, the last one always among them.
+def rows_to_sample(
+    queries: int, most: int | None, *, start: int = 0, device: torch.device | None = None
+) -> Tensor:
+    """Evenly spaced queries from `start` on, the last one always among them.
 
-    >>> rows_to_sample(10, 4)
+    >>> rows_to_sample(10, 4).tolist()
     [1, 4, 6, 9]
+    >>> rows_to_sample(10, 4, start=2).tolist()
+    [4, 6, 9]
     """
     count = queries if most is None else min(queries, most)
-    return [(i + 1) * queries // count - 1 for i in range(count)]
+    before = ((start + 1) * count - 1) // queries if start else 0
+    return torch.arange(before + 1, count + 1, device=device) * queries // count - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +71,7 @@ def sampled(
     asked: Asked, stats: Stats, *, start: int, mask: Tensor | None, most: int | None
 ) -> Few:
     """SAMPLED of at most `most` of the queries from `start` on that the mask allows."""
-    queries = [row for row in rows_to_sample(asked.sizes[2], most) if row >= start]
-    grid = _grid(asked, queries, like=stats.collision)
+    grid = _grid(asked, start, most, like=stats.collision)
     if stats.lse is None or stats.max_logit is None:
         return _nothing(asked, stats, grid.index)
     s = asked.scores_at(grid.index)
@@ -83,26 +87,32 @@ def sampled(
     return _summed(z, p.masked_fill_(~kept[..., None], 0.0), visible, grid, kept=kept)
 
 
-def _grid(asked: Asked, queries: list[int], *, like: Tensor) -> Grid:
-    """The grid of these queries; small ones are made once for layers that see alike."""
-    keys, sight, device, dtype = asked.sizes[3], asked.sight, like.device, like.dtype
-    name = (dtype, keys, *queries)
-    grid: Grid | None = sight.notes.get(name)
-    if grid is not None:
-        return grid
-    index = torch.tensor(queries, device=device)
+def _grid(asked: Asked, start: int, most: int | None, *, like: Tensor) -> Grid:
+    """The grid of the sampled queries; small ones are made once for layers that see alike."""
+    if torch.compiler.is_compiling():
+        return _new_grid(asked, start, most, like=like)
+    notes, name = asked.sight.notes, (like.dtype, asked.sizes[2:], start, most)
+    grid: Grid | None = notes.get(name)
+    if grid is None:
+        grid = _new_grid(asked, start, most, like=like)
+        if len(grid.index) * asked.sizes[3] <= SMALL:
+            notes[name] = grid
+    return grid
+
+
+def _new_grid(asked: Asked, start: int, most: int | None, *, like: Tensor) -> Grid:
+    _, _, queries, keys = asked.sizes
+    sight, device, dtype = asked.sight, like.device, like.dtype
+    index = rows_to_sample(queries, most, start=start, device=device)
     seen = sight.rows(index, device=device)
     limit = None if seen is None else hiding(seen, dtype=dtype)
-    grid = Grid(index, limit)
-    if sight.own is not None:
-        own = sight.own[index]
-        behind = own[:, None] - torch.arange(keys, device=device)
-        before = (own[:, None] - 1).clamp(0, keys - 1)
-        has_before = (own > 0).to(dtype)
-        grid = Grid(index, limit, before, has_before, behind.abs().to(dtype), behind % keys)
-    if len(queries) * keys <= SMALL and not torch.compiler.is_compiling():
-        sight.notes[name] = grid
-    return grid
+    if sight.own is None:
+        return Grid(index, limit)
+    own = sight.own[index]
+    behind = own[:, None] - torch.arange(keys, device=device)
+    before = (own[:, None] - 1).clamp(0, keys - 1)
+    has_before = (own > 0).to(dtype)
+    return Grid(index, limit, before, has_before, behind.abs().to(dtype), behind % keys)
 
 
 def _nothing(asked: Asked, stats: Stats, index: Tensor) -> Few:

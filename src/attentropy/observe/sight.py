@@ -16,6 +16,8 @@ from torch import Tensor
 from attentropy.errors import ArgumentError
 from attentropy.masks import Extent, Mask, as_mask, causal
 
+FAR = -1e4
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sight:
@@ -80,10 +82,8 @@ class Sight:
         """How many keys each query sees, broadcastable to [B,H,Q]."""
         if self.table is not None:
             return self.table.expand(*self.table.shape[:3], self.keys).sum(-1)
-        low = 0 if self.lo is None else self.lo
-        high = self.keys if self.hi is None else self.hi
-        count = torch.as_tensor(high - low, device=device).clamp(min=0)
-        return count if count.dim() == 3 else count.view(1, 1, 1)
+        count = torch.full((1, 1, 1), self.keys, device=device) if self.hi is None else self.hi
+        return (count if self.lo is None else count - self.lo).clamp(min=0)
 
     def meet(self, mask: Mask, *, batch: int, heads: int, device: torch.device) -> "Sight":
         """This sight where `mask` allows it too."""
@@ -142,14 +142,20 @@ def everything(queries: int, keys: int, *, device: torch.device, cross: bool = F
 
 
 def causal_from_end(queries: int, keys: int, *, device: torch.device) -> Sight:
-    """Query i sees keys up to i + K - Q, as a KV cache needs."""
+    """Query i sees keys up to i + K - Q, as a KV cache needs; kept for the next layer."""
+    if torch.compiler.is_compiling():
+        return _triangle(queries, keys, device=device)
     name = (queries, keys, str(device), torch.is_inference_mode_enabled())
-    if not torch.compiler.is_compiling() and name in _triangles:
-        return _triangles[name]
+    if name not in _triangles:
+        _keep(_triangles, name, _triangle(queries, keys, device=device))
+    return _triangles[name]
+
+
+def _triangle(queries: int, keys: int, *, device: torch.device) -> Sight:
     own = _own(queries, keys, device=device)
     hi = (own + 1).view(1, 1, -1)
     alone = max(0, 1 - keys + queries)
-    sight = Sight(
+    return Sight(
         queries=queries,
         keys=keys,
         mask=causal,
@@ -158,9 +164,6 @@ def causal_from_end(queries: int, keys: int, *, device: torch.device) -> Sight:
         is_causal=True,
         choice_from=alone if alone < queries else None,
     )
-    if not torch.compiler.is_compiling():
-        _keep(_triangles, name, sight)
-    return sight
 
 
 def causal_from_start(queries: int, keys: int, *, device: torch.device) -> Sight:
@@ -226,11 +229,13 @@ def read_table(mask: Tensor, queries: int, keys: int, *, cross: bool = False) ->
 
 
 def _from_float(mask: Tensor, queries: int, keys: int, *, cross: bool) -> Sight:
-    """-inf, or the most negative number that transformers writes instead, hides a key.
+    """-inf, or a number that models write instead, hides a key.
 
     A row that is all hidden by finite numbers keeps them: it is uniform, as the model had it.
     """
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
+    hidden = mask <= nowhere(mask.dtype)
+    if mask.numel():  # -10000 is written too, and is told from a bias by being all that is lowest
+        hidden = hidden | ((mask <= FAR) & (mask == mask.amin()))
     lost = hidden.all(-1, keepdim=True)
     shown = mask.masked_fill(hidden & ~lost, -torch.inf)
     sight = _whole(~hidden, queries, keys, mask=shown, cross=cross)
@@ -238,6 +243,11 @@ def _from_float(mask: Tensor, queries: int, keys: int, *, cross: bool) -> Sight:
         return sight
     plain = bool(((mask == 0) | hidden).all()) and not bool((lost & ~mask.isneginf()).any())
     return _as_interval(sight) if plain else sight
+
+
+def nowhere(dtype: torch.dtype) -> float:
+    """What stands for -inf in logits: -1e9, -1e30 and the lowest number of a type are below it."""
+    return max(torch.finfo(dtype).min / 2, -1e8)
 
 
 def _whole(table: Tensor, queries: int, keys: int, *, mask: Tensor, cross: bool) -> Sight:

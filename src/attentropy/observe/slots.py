@@ -35,14 +35,24 @@ class Slot:
         self.rows, self.sampled, self.overlap = self.sums.split(parts)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
         self.kept: list[Kept] = []
+        self.longest = torch.zeros((), dtype=torch.int64, device=device)
         self.head_dim = 0
-        self.length = 0
+        self._length = 0
         self.is_causal = False
 
     @property
     def heads(self) -> int:
         """How many."""
         return len(self.top)
+
+    @property
+    def length(self) -> int:
+        """The most keys of a call."""
+        return max(self._length, int(self.longest))
+
+    @length.setter
+    def length(self, keys: int) -> None:
+        self._length = max(self._length, keys)
 
     def add(self, sums: Sums) -> None:
         """Count one more call, in place."""
@@ -52,22 +62,26 @@ class Slot:
     def describe(self, asked: Asked) -> None:
         """Note the sizes of a call."""
         self.head_dim = asked.head_dim
-        self.length = max(self.length, asked.sizes[3])
         self.is_causal = asked.sight.is_causal
+        if torch.compiler.is_compiling():  # a number here would be a graph for every length
+            self.longest.copy_(self.longest.clamp(min=asked.sizes[3]))
+        else:
+            self.length = asked.sizes[3]
 
     def clear(self) -> None:
         """Forget everything, in place."""
         self.sums.zero_()
         self.top.fill_(-torch.inf)
         self.kept.clear()
-        self.length = 0
+        self.longest.zero_()
+        self._length = 0
 
     def merge(self, other: "Slot") -> None:
         """Add what another slot holds, in place."""
         device = self.top.device
         self.add(Sums(other.sums.to(device), other.top.to(device)))
         self.head_dim, self.is_causal = other.head_dim, other.is_causal
-        self.length = max(self.length, other.length)
+        self.length = other.length
 
 
 @dataclass(eq=False)
@@ -80,6 +94,10 @@ class Owner:
     slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a watched model is not watched."""
+        return _nobody, ()
+
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
         """The slot of the current call."""
         return self.slot_of((max(self.call, 0), phase), heads, device=device)
@@ -90,6 +108,10 @@ class Owner:
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)
         return slot
+
+
+def _nobody() -> None:
+    """The owner of what is not watched."""
 
 
 ATTRIBUTE = "_attentropy_owner"

@@ -5,11 +5,14 @@
     handle.undo()
 
 The change is persistent and never bound to a `with` block: activation checkpointing recomputes
-attention in the backward pass, and would do so with the other attention.
+attention in the backward pass, and would do so with the other attention. Copies and pickles of a
+steered model are steered for good; undo() first for one that is not.
 """
 
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,13 +23,15 @@ from attentropy.groups import Group
 from attentropy.layouts import Spread, spread
 from attentropy.masks import Mask
 from attentropy.observe import hooks_sdpa, hooks_transformers, stack, steer_attend
-from attentropy.observe.changes import Change
+from attentropy.observe.changes import Change, Norm, check_norm
 from attentropy.observe.plan import Plan
 from attentropy.observe.run import CHANGES
 from attentropy.observe.spreading import Spreading, give_positions
+from attentropy.resolve import check_scale, check_softcap
 from attentropy.scales import ScaleRule
 from attentropy.weights import Weights
 
+TAKEN = (hooks_sdpa, steer_attend)
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
 
 
@@ -34,9 +39,9 @@ def steer(
     model: nn.Module,
     plan: Plan | None = None,
     *,
-    scale: ScaleRule | float | Tensor | None = None,
+    scale: ScaleRule | float | Tensor | Plan | None = None,
     temperature: Temperatures | None = None,
-    qk_norm: bool | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = False,
+    qk_norm: Norm = False,
     softcap: float | None = None,
     weights: Weights | None = None,
     mask: Mask | None = None,
@@ -51,10 +56,11 @@ def steer(
             theirs.
         plan: what calibrate() found: a factor per head and length.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
-            multiply the scale that the model has; others replace it.
+            multiply the scale that the model has; others replace it. A plan may stand here too.
         temperature: divides the logits: a number, one per head, or per layer name one of both.
-        qk_norm: True gives queries and keys root mean square 1 and the scale 1 / sqrt(d); a
-            number is the scale of the cosine of both; or a function (q, k) -> (q, k).
+        qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
+            1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
+            both; or a function (q, k) -> (q, k).
         softcap: c in c * tanh(s / c).
         weights: a value of attentropy.weights in place of softmax.
         mask: hides more keys; the model's own mask stays.
@@ -64,7 +70,13 @@ def steer(
             ranks share every sequence. The model is called with this rank's tokens; causal models
             that take position_ids, without padding, windows and caches.
     """
+    if isinstance(scale, Plan):
+        if plan is not None:
+            raise ArgumentError("scale", "left out where a plan is given", "a plan")
+        plan, scale = scale, None
     _check(model, plan, scale, mask, weights)
+    check_norm(qk_norm)
+    check_softcap(softcap)
     applied = [False]
     base = Change(
         scale=scale,
@@ -76,6 +88,9 @@ def steer(
     )
     handle = Steered(applied)
     candidates = list(stack.candidates(model))
+    if not candidates:
+        rule = "one that has modules of its own, which call attention"
+        raise ArgumentError("model", rule, type(model).__name__)
     chosen = [pair for pair in candidates if _matches(pair[0], layers)]
     if not chosen:
         raise ArgumentError("layers", "names of modules of the model", repr(layers))
@@ -142,21 +157,30 @@ class Steered:
             self._attach(module, Spreading(ring))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        if hooks_transformers.is_model(model):
+        known = hooks_transformers.is_model(model)
+        if known:
             self._undo.append(hooks_transformers.install(model))
-        for taken in (hooks_sdpa, steer_attend):
+        for taken in TAKEN:
             taken.install()
             self._undo.append(taken.uninstall)
-        reached = _Reached(self._applied, layers is None)
+        reached = _Reached(self._applied, layers is None, known)
         self._undo.append(model.register_forward_hook(reached).remove)
 
 
 @dataclass(eq=False)
 class _Reached:
-    """Raises after a forward pass that the change did not reach."""
+    """Raises after a forward pass that the change did not reach.
+
+    A copy of a steered model is steered, without a handle that undoes it, in this process or in
+    the one that it is loaded in.
+    """
 
     applied: list[bool]
     everywhere: bool
+    known: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _steered_copy, (self.applied, self.everywhere, self.known)
 
     def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or self.applied[0]:
@@ -171,6 +195,16 @@ class _Reached:
         raise UnsupportedError(
             f"steer() reached no attention call of {type(model).__name__}: {why}"
         )
+
+
+def _steered_copy(applied: list[bool], everywhere: bool, known: bool) -> _Reached:
+    reached = _Reached(applied, everywhere, known)
+    for taken in TAKEN:
+        taken.install()
+        weakref.finalize(reached, taken.uninstall).atexit = False  # with the copy
+    if known:
+        hooks_transformers.register()
+    return reached
 
 
 def _matches(name: str, layers: Any) -> bool:
@@ -199,11 +233,9 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentTypeError("plan", "a Plan of calibrate() (rules go to scale=)", repr(plan))
     if plan is not None and scale is not None:
         raise ArgumentError("scale", "left out where a plan is given", repr(scale))
-    if isinstance(scale, bool) or not (
-        scale is None or callable(scale) or isinstance(scale, int | float | Tensor)
-    ):
-        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
-    if isinstance(scale, int | float | Tensor) and not torch.as_tensor(scale).isfinite().all():
+    if scale is not None:
+        check_scale(scale)
+    if isinstance(scale, Real | Tensor) and not torch.as_tensor(scale).isfinite().all():
         raise ArgumentError("scale", "finite", repr(scale))
     if mask is not None and not isinstance(mask, Mask):
         raise ArgumentTypeError("mask", "a Mask", repr(mask))

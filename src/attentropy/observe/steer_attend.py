@@ -4,10 +4,10 @@ The layers of attentropy.nn make such calls, and so does any module that calls a
 forward. While anything is steered, attend() asks here what to compute.
 """
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attentropy import attention
-from attentropy.observe import stack
+from attentropy.observe import recomputed, stack
 from attentropy.observe.run import changes_of
 from attentropy.observe.stack import Working
 from attentropy.resolve import Options, check_tensors
@@ -30,10 +30,17 @@ def uninstall() -> None:
         attention.Observer.change = None
 
 
+def current() -> nn.Module | None:
+    """The module whose attention is computed, also in a recomputation while anything is steered."""
+    return recomputed.current() if _Steering.users else stack.current()
+
+
 def _changed(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Options]:
-    module = stack.current()
+    if Working.on:  # attention of the model itself is changed already
+        return q, k, options
+    module = current()
     changes = changes_of(module)
-    if not changes or Working.on:  # attention of the model itself is changed already
+    if not changes:
         return q, k, options
     check_tensors(q, k, k)
     assert module is not None

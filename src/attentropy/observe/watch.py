@@ -12,6 +12,7 @@ Modules that attend in a way that cannot be recorded are named when the watch st
 or by NothingRecorded if there is nothing else.
 """
 
+import sys
 import warnings
 from contextlib import ExitStack
 from types import TracebackType
@@ -102,11 +103,11 @@ class Watch:
     ) -> None:
         self.stop()
         if kind is None:
-            self._require()
+            self.require()
 
     def heads(self) -> list[HeadRow]:
         """One row per head and place, in the order of the model."""
-        self._require()
+        self.require()
         found = []
         for index, (place, slot) in enumerate(self.places()):
             found += rows.rows_of(place, slot, index)
@@ -184,40 +185,27 @@ class Watch:
         return owner
 
     def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
-        def entered(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if torch.compiler.is_compiling():
-                return
-            self.recorder.enter(owner)
-            if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-                owner.kind = "self" if _same(args, kwargs) else "cross"
-
-        for handle in stack.track(module, entered=entered):
+        for handle in stack.track(module, entered=_Entered(self.recorder, owner)):
             undo.callback(handle.remove)
 
     def _pass_hooks(self, undo: ExitStack) -> None:
         """Know where a forward pass of the whole model starts and ends."""
-        before = self.model.register_forward_pre_hook(self.recorder.begin, prepend=True)
-        after = self.model.register_forward_hook(self.recorder.end, always_call=True)
+        begin, end = _Begin(self.recorder), _End(self.recorder)
+        before = self.model.register_forward_pre_hook(begin, prepend=True)
+        after = self.model.register_forward_hook(end, always_call=True)
         undo.callback(before.remove)
         undo.callback(after.remove)
 
     def _take_over(self, undo: ExitStack) -> None:
-        tap = True
-        if hooks_transformers.is_model(self.model):
-            tap = hooks_transformers.needs_tap(self.model)
-            if hooks_transformers.must_keep_eager(self.model):
-                tap = True
-            else:
-                undo.callback(hooks_transformers.install(self.model))
-        hooks_sdpa.install()
-        undo.callback(hooks_sdpa.uninstall)
-        hooks_attend.install()
-        undo.callback(hooks_attend.uninstall)
-        if tap:
-            hooks_softmax.install()
-            undo.callback(hooks_softmax.uninstall)
+        known = hooks_transformers.is_model(self.model)
+        if known and not hooks_transformers.must_keep_eager(self.model):
+            undo.callback(hooks_transformers.install(self.model))
+        for taken in (hooks_sdpa, hooks_attend, hooks_softmax):
+            taken.install()
+            undo.callback(taken.uninstall)
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise NothingRecorded, with the reason, unless something was recorded."""
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
 
@@ -228,6 +216,39 @@ class Watch:
             self._told.update(missed)
             text = f"attentropy: {listed(missed)}; rows of other modules are complete"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+class _Hook:
+    """A hook that a copy of the model, or a pickle of it, has without effect."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return hooks_transformers.left_behind, ("transformers" in sys.modules,)
+
+
+class _Begin(_Hook):
+    def __call__(self, model: nn.Module, args: Any) -> None:
+        self.recorder.begin(model)
+
+
+class _End(_Hook):
+    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
+        self.recorder.end()
+
+
+class _Entered(_Hook):
+    def __init__(self, recorder: Recorder, owner: Owner) -> None:
+        super().__init__(recorder)
+        self.owner = owner
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self.recorder.enter(self.owner)
+        if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+            self.owner.kind = "self" if _same(args, kwargs) else "cross"
 
 
 def _same(args: Any, kwargs: Any) -> bool:

@@ -22,11 +22,12 @@ def advise(scan: Scan) -> list[Advice]:
         f"{trained.length:,} tokens."
     )
     lengths = [trained.length, *(measure.length for measure in longer)]
+    one_text = all(layer.kind == "self" for layer in scan.layers)
+    by_command = " (attentropy scan --calibrate does it)" if one_text else ""
     return [
         Advice(text=text, call=f"at.steer(model, scale=at.LogLengthFrom({trained.length}))"),
         Advice(
-            text="Or find each head's own scale and measure whether it helps "
-            "(attentropy scan --calibrate does it).",
+            text=f"Or find each head's own scale and measure whether it helps{by_command}.",
             call=f"plan = at.calibrate(model, batches, lengths={lengths})\nat.steer(model, plan)",
         ),
     ]

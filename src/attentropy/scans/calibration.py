@@ -10,7 +10,7 @@ from attentropy.observe.calibrate import calibrate
 from attentropy.observe.plan import Plan
 from attentropy.scans import words
 from attentropy.scans.lengths import Windows
-from attentropy.scans.measure import logits_of, text_loss
+from attentropy.scans.measure import has_decoder_beside, logits_of, text_loss
 from attentropy.scans.schema import Calibration, CalibrationRow, Model, Scan, ScanError
 
 CALL = 'at.steer(model, at.Plan.load("plan.json"))'
@@ -21,6 +21,15 @@ def check_reach(model: Model, lengths: list[int]) -> None:
     if len(lengths) < 2 or lengths[-1] <= (model.trained_length or lengths[0]):
         limit = model.trained_length or lengths[0]
         raise ScanError(f"--calibrate needs a length beyond {limit:,}, got {lengths}")
+
+
+def check_one_text(model: nn.Module) -> None:
+    """Lengths of an encoder and of a decoder are two things; say so before anything is measured."""
+    if has_decoder_beside(model):
+        raise ScanError(
+            f"--calibrate takes models that read one text, and {type(model).__name__} has an "
+            "encoder and a decoder: scan without it, and use at.calibrate with your own batches"
+        )
 
 
 def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Calibration:

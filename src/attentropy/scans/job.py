@@ -76,6 +76,10 @@ def _run(job: Job, asked: list[int] | None, listener: Listener, keep: Keep) -> S
 
 def read_tokens(job: Job, source: sources.Source) -> inputs.Tokens:
     """The token ids that the job names."""
+    reads = getattr(source.model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        name = type(source.model).__name__
+        raise ScanError(f"a scan reads text, and {name} takes {reads}: use at.watch(model)")
     if job.tokens is not None:
         return inputs.from_file(job.tokens, source)
     return inputs.from_texts(job.texts, source) if job.texts else inputs.from_sample(source)

@@ -40,6 +40,7 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
             sequences, length = sequences + ids.shape[0], ids.shape[1]
             nats, count = text_loss(logits_of(read(model, ids), ids), ids)
             loss, predicted = loss + nats, predicted + count
+            watch.require()
             along.add(watch, weight=ids.shape[0])
             tick(ids.numel())
     rows = [row for row in watch.heads() if row.phase == "forward"]
@@ -60,10 +61,22 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
 
 
 def read(model: nn.Module, ids: Tensor) -> Any:
-    """One forward pass, without a cache where the model would make one."""
+    """One forward pass, without a cache where the model would make one.
+
+    A model of an encoder and a decoder reads the same text with both.
+    """
     config = getattr(model, "config", None)
-    options = {"use_cache": False} if getattr(config, "use_cache", False) else {}
+    options: dict[str, Any] = {}
+    if getattr(config, "use_cache", False):
+        options["use_cache"] = False
+    if has_decoder_beside(model):
+        options["decoder_input_ids"] = ids
     return model(ids, **options)
+
+
+def has_decoder_beside(model: nn.Module) -> bool:
+    """Does a decoder read besides what the encoder reads?"""
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:

@@ -73,9 +73,10 @@ def scan(
     asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, origin.model, len(tokens))
     if calibrate:
-        from attentropy.scans.calibration import calibrated, check_reach
+        from attentropy.scans.calibration import calibrated, check_one_text, check_reach
 
         check_reach(origin.model, wanted)
+        check_one_text(model)
     for skip in skipped:
         listener.say(f"length {skip.length:,} is left out: {skip.reason}")
     reader = _Reader(model, spans.Windows.of(tokens, wanted, batch=batch), listener)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attentropy.theory.catalogue import CATALOGUE as CATALOGUE
 
-_MODULES = ("bounds", "catalogue", "claims", "entropy", "gaussian", "init", "noise", "sparsity")
+_MODULES = (
+    "bounds", "catalogue", "claims", "cost", "entropy", "gaussian", "init", "noise", "populations",
+    "sparsity",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Arguments in, arrays through, floats out: what every closed form shares."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -17,27 +18,28 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Overflow to inf and underflow to 0 are answers here, so numpy stays silent about them.
     """
+    names = [name.rstrip("_") for name in inspect.signature(function).parameters]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with np.errstate(all="ignore"):
-            arrays = [_floats(value) for value in args]
-            named = {name: _floats(value) for name, value in kwargs.items()}
-            return plain(function(*arrays, **named))
+            arrays = [floats(name, value) for name, value in zip(names, args, strict=False)]
+            rest = args[len(names) :]  # too many, which the function itself will say
+            named = {name: floats(name, value) for name, value in kwargs.items()}
+            return plain(function(*arrays, *rest, **named))
 
     return call
 
 
-def _floats(value: Any) -> Any:
-    return value if isinstance(value, str) and not _is_number(value) else np.asarray(value, float)
+def floats(name: str, value: Any) -> Array:
+    """An array of floats; what is none (text, complex numbers, rows of unequal length) is refused.
 
-
-def _is_number(text: str) -> bool:
+    None and NaN pass here, as NaN: the domain of each function refuses them.
+    """
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ArgumentError(name, "real numbers, in rows of equal length", value) from None
 
 
 def plain(value: Any) -> Any:
@@ -80,7 +82,7 @@ def finite(name: str, value: Any) -> None:
 
 def scores_array(scores: Any, name: str = "scores") -> Array:
     """Scores as floats, keys on the last axis; -inf hides a key, NaN and +inf are refused."""
-    array = np.asarray(scores, float)
+    array = floats(name, scores)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ArgumentError(name, "a vector (or array of rows) with at least one key", scores)
     require(name, "below +inf and not NaN (-inf hides a key)", array, array < np.inf)
@@ -89,7 +91,7 @@ def scores_array(scores: Any, name: str = "scores") -> Array:
 
 def probabilities_array(p: Any, name: str = "p") -> Array:
     """Weights that are >= 0 and sum to 1 along the last axis."""
-    array = np.asarray(p, float)
+    array = floats(name, p)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ArgumentError(name, "a vector of probabilities", p)
     require(name, ">= 0", array, array >= 0)

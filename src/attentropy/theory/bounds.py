@@ -205,7 +205,9 @@ def softmax_inf1_norm(p: Any) -> float:
     require("p", "one vector", row.ndim, row.ndim == 1)
     weights = np.sort(row)[::-1]
     if weights[0] >= 0.5:
-        return float(4 * weights[0] * (1 - weights[0]))
+        # by either side: what is left of 1 has lost the digits that the other keys still have
+        sides = (weights[0], weights[1:].sum())
+        return float(max(4 * mass * (1 - mass) for mass in sides))
     split = max(0, len(weights) - 36)
     imbalance = 0.0
     for w in weights[:split]:

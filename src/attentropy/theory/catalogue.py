@@ -63,6 +63,8 @@ def _number(name: str, value: Any) -> Any:
             return float(value)
         except ValueError:
             raise ArgumentError(name, "a number", value) from None
+    if isinstance(value, complex):
+        raise ArgumentError(name, "a real number", value)
     return value
 
 

@@ -14,6 +14,7 @@ from attentropy.errors import ArgumentError
 from attentropy.theory._arrays import (
     Array,
     at_least,
+    floats,
     plain,
     probabilities_array,
     require,
@@ -179,12 +180,13 @@ def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
 
 def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
     """dH/dq = -lam^2 Cov_p(k) q for p = softmax(lam K q)."""
-    q, k = np.asarray(query, float), np.asarray(keys, float)
+    q, k, lam = floats("query", query), floats("keys", keys), floats("scale", scale)
     if k.ndim != 2 or q.shape != k.shape[1:]:
         raise ArgumentError("keys", "of shape [n, d] with query [d]", f"{k.shape}, {q.shape}")
-    p = softmax(scale * (k @ q))
+    require("scale", "one finite number", lam, lam.ndim == 0 and np.isfinite(lam))
+    p = softmax(lam * (k @ q))
     centred = k - p @ k
-    return -(scale**2) * (centred.T * p) @ (centred @ q)
+    return -(lam**2) * (centred.T * p) @ (centred @ q)
 
 
 def fisher_metric(p: Any) -> Array:
@@ -233,10 +235,8 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     An empty or all-hidden block changes nothing.
     """
     state: tuple[float, ...] = _EMPTY
-    for block, value in zip(blocks, values, strict=True):
-        if len(block) != len(value):
-            raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
-        state = _merge(state, _state(np.asarray(block, float), np.asarray(value, float)))
+    for block, value in zip(*_checked_blocks(blocks, values), strict=True):
+        state = _merge(state, _state(block, value))
     m, rest, t, q, o = state
     if np.isneginf(m):
         return (m, 0.0, 0.0, 0.0, 0.0, m, 0.0)
@@ -244,6 +244,21 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
     return tuple(
         float(a) for a in (m, 1 + rest, t, q, o / (1 + rest), m + np.log1p(rest), entropy_)
     )
+
+
+def _checked_blocks(blocks: Any, values: Any) -> tuple[list[Array], list[Array]]:
+    """Rows of scores and of values, as many and as long."""
+    for name, rows in (("blocks", blocks), ("values", values)):
+        if not np.iterable(rows) or not all(np.iterable(row) for row in rows):
+            raise ArgumentError(name, "a list of lists", rows)
+    scores = [floats("blocks", row) for row in blocks]
+    weighted = [floats("values", row) for row in values]
+    if len(scores) != len(weighted):
+        raise ArgumentError("values", f"as many as blocks, {len(scores)}", len(weighted))
+    for block, value in zip(scores, weighted, strict=True):
+        if len(block) != len(value):
+            raise ArgumentError("values", "as long as its block", f"{len(value)}, {len(block)}")
+    return scores, weighted
 
 
 _EMPTY = (-np.inf, 0.0, 0.0, 0.0, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from attentropy.errors import ArgumentError
 from attentropy.theory import cost
-from attentropy.theory._arrays import Array, at_least, finite
+from attentropy.theory._arrays import Array, at_least, finite, floats, plain
 
 attention_cost = cost.attention_cost
 crossover_length = cost.crossover_length
@@ -85,11 +85,13 @@ def score_variance(d: int, sigma: float, mu: float = 0.0, *, scale: float | None
     return factor * d * (sigma**4 + 2 * mu**2 * sigma**2)
 
 
-def row_spread(query: Any, sigma: float, scale: float) -> float:
+def row_spread(query: Any, sigma: Any, scale: Any) -> Any:
     """scale sigma ||q||: standard deviation of the scores of one row, for a fixed query."""
-    q = np.asarray(query, float)
+    q, width, factor = floats("query", query), floats("sigma", sigma), floats("scale", scale)
     finite("query", q)
-    return float(abs(scale) * sigma * np.linalg.norm(q))
+    at_least("sigma", width, 0)
+    finite("scale", factor)
+    return plain(abs(factor) * width * np.linalg.norm(q))
 
 
 def head_dim_choices(d_model: int) -> list[tuple[int, int, float]]:

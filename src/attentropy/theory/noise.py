@@ -17,6 +17,7 @@ from attentropy.theory._arrays import (
     at_least,
     elementwise,
     finite,
+    floats,
     probabilities_array,
     require,
 )
@@ -149,16 +150,16 @@ class Prediction(NamedTuple):
     std: Array
 
 
-def predict(p: Any, values: Any, rho: float) -> Prediction:
+def predict(p: Any, values: Any, rho: Any) -> Prediction:
     """Bias -rho sum p^2 (v - o) and standard deviation sqrt(rho sum p^2 (v - o)^2) of the output.
 
     p [n], values [n] or [n, d]; independent noise on each score; inf rho gives inf.
     """
     weight = probabilities_array(p)
-    v = np.asarray(values, float)
+    v, rho = floats("values", values), floats("rho", rho)
     if v.shape[:1] != weight.shape:
         raise ArgumentError("values", f"of {len(weight)} rows", v.shape)
-    at_least("rho", np.asarray(rho, float), 0, finite=False)
+    at_least("rho", rho, 0, finite=False)
     centred = v - np.tensordot(weight, v, 1)
     square = weight * weight
     with np.errstate(invalid="ignore"):
@@ -218,13 +219,13 @@ def _ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> A
 
 def simulate(p: Any, values: Any, noise: Any) -> Array:
     """Outputs under given noise [trials, n]: sum p e^eps v / sum p e^eps, one per trial."""
-    weight, eps = probabilities_array(p), np.asarray(noise, float)
+    weight, v, eps = probabilities_array(p), floats("values", values), floats("noise", noise)
+    if v.shape[:1] != weight.shape:
+        raise ArgumentError("values", f"of {len(weight)} rows", v.shape)
+    if eps.shape[-1:] != weight.shape:
+        raise ArgumentError("noise", f"[trials, n] with n = {len(weight)}", eps.shape)
     tilted = weight * np.exp(eps - eps.max(-1, keepdims=True))
-    return (
-        tilted
-        @ np.asarray(values, float)
-        / tilted.sum(-1).reshape((-1,) + (1,) * (np.ndim(values) - 1))
-    )
+    return tilted @ v / tilted.sum(-1).reshape((-1,) + (1,) * (v.ndim - 1))
 
 
 def draw(kind: str, scale: float, size: Any, rng: np.random.Generator) -> Array:

@@ -51,6 +51,8 @@ def _sphere(d: float, lam: float) -> float:
     """
     if lam == 0:
         return 0.0
+    if d == 1:
+        return _two_keys(lam)
     nu = d / 2 - 1
     if lam > 500 and nu * nu < 4 * lam:
         return _sphere_far(nu, lam)
@@ -68,6 +70,19 @@ def _sphere(d: float, lam: float) -> float:
     else:
         log_sum = np.log(t.sum()) + _log_term(peak, d, lam)
     return float(2 * np.dot(k, t) / t.sum() - log_sum)
+
+
+def _two_keys(lam: float) -> float:
+    """lam tanh lam - log cosh lam: cosines in R^1 are +-1, so this goes to log 2 and stays there.
+
+    With t = tanh lam it is sum t^(2k)/(2k(2k-1)), and log 2 less log(1+u) + 2 lam u/(1+u) with
+    u = e^(-2 lam): each form without cancellation where it is used.
+    """
+    if lam < 0.5:
+        square, k = float(np.tanh(lam)) ** 2, np.arange(30, 0, -1)
+        return float(np.polyval(1 / (2 * k * (2 * k - 1)), square) * square)
+    u = float(np.exp(-2 * lam))
+    return float(np.log(2) - (np.log1p(u) + 2 * lam * (u / (1 + u))))
 
 
 def _sphere_far(nu: float, lam: float) -> float:

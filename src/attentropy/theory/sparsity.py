@@ -15,6 +15,7 @@ from attentropy.theory._arrays import (
     at_least,
     elementwise,
     finite,
+    floats,
     plain,
     require,
     within,
@@ -123,7 +124,9 @@ def _left(r: Array) -> Array:
         ratio = 1 / (2 * z + 2 * (k + 1) * ratio)
         rho[k] = ratio
     log_y2 = np.log(erfcx(z)) + np.log(rho[1] * rho[2])
-    return (log_y2 - np.log(12 * rho[3] * rho[4])) / 2 - r * r / 4
+    near = (log_y2 - np.log(12 * rho[3] * rho[4])) / 2 - r * r / 4
+    far = -np.log(2 * np.pi) / 4 - np.log(-6 * r) / 2 - r * r / 4
+    return np.where(r < -1e9, far, near)
 
 
 @elementwise
@@ -198,38 +201,42 @@ def linear(q: Any, mu: Any, covariance: Any) -> float:
     >>> linear([1.0, 2.0], [0.5, 0.25], [[1.0, 0.5], [0.5, 2.0]])
     0.28867513459481...
     """
-    q, mu, sigma = (np.asarray(a, float) for a in (q, mu, covariance))
+    q, mu, sigma = floats("q", q), floats("mu", mu), floats("Sigma", covariance)
     if mu.shape != q.shape or sigma.shape != q.shape * 2:
         raise ArgumentError("Sigma", "[d, d] with q and mu of d entries", f"{sigma.shape}")
     for name, value in (("q", q), ("mu", mu), ("Sigma", sigma)):
         finite(name, value)
     variance = q @ sigma @ q
     require("Sigma", "positive semidefinite (q^T Sigma q >= 0)", variance, variance >= 0)
-    return _signal_share(abs(float(q @ mu)), float(np.sqrt(variance)))
+    return float(_signal_share(abs(float(q @ mu)), float(np.sqrt(variance))))
 
 
-def linear_iid(sigma: float, mu: float, q: Any) -> float:
+def linear_iid(sigma: Any, mu: Any, q: Any) -> Any:
     """S = 1/sqrt(1 + (sigma ||q||_2/(mu ||q||_1))^2) for iid feature components and q >= 0.
 
     >>> linear_iid(0.5, 2.0, [1.0, 2.0, 3.0])
     0.98806436351114...
     """
-    vector = np.asarray(q, float)
+    vector, noise, signal = floats("q", q), floats("sigma", sigma), floats("mu", mu)
     require("q", "finite and >= 0", vector, (vector >= 0) & np.isfinite(vector))
-    at_least("sigma", np.asarray(sigma, float), 0)
-    at_least("mu", np.asarray(mu, float), 0)
-    return _signal_share(mu * float(vector.sum()), sigma * float(np.linalg.norm(vector)))
+    if not vector.size:
+        raise ArgumentError("q", "a vector of at least one entry", q)
+    at_least("sigma", noise, 0)
+    at_least("mu", signal, 0)
+    return _signal_share(signal * vector.sum(), noise * np.linalg.norm(vector))
 
 
-def _signal_share(signal: float, noise: float) -> float:
+def _signal_share(signal: Any, noise: Any) -> Any:
     """signal/hypot(signal, noise); undefined (NaN) when both are 0."""
-    total = float(np.hypot(signal, noise))
-    return signal / total if total else float("nan")
+    with np.errstate(invalid="ignore"):
+        return plain(np.asarray(signal) / np.hypot(signal, noise))
 
 
 def empirical(weights: Any) -> Any:
     """S = mean|a|/sqrt(mean a^2) of given weights along the last axis; NaN for all-zero rows."""
-    a = np.abs(np.asarray(weights, float))
+    a = np.abs(floats("weights", weights))
+    if a.ndim == 0 or not a.shape[-1]:
+        raise ArgumentError("weights", "a vector (or rows) of at least one weight", weights)
     top = a.max(-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         a = a / top
