@@ -20,6 +20,7 @@ from attentropy.kernels.tiles import (
     first_seen,
     hide,
     logits,
+    lost_rows,
     mix,
 )
 from attentropy.kernels.tracing import traced
@@ -105,7 +106,7 @@ def forward(call: Call) -> tuple[Tensor, ...]:
             for target, value in ((n1, n1_part), (n2, n2_part), (o, o_part)):
                 part = tiler.part(block, target)
                 part.add_(value.reshape(part.shape))
-    lost = m.isneginf() & (call.visible > 0)
+    lost = lost_rows(tiler, m)
     if lost.any():
         argmax = torch.where(lost, first_seen(tiler), argmax)
     return o, n1, n2, m, argmax

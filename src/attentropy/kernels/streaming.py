@@ -15,7 +15,16 @@ from attentropy.kernels import elementwise
 from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
-from attentropy.kernels.tiles import Block, Gradients, Tiler, dropped, first_seen, logits, mix
+from attentropy.kernels.tiles import (
+    Block,
+    Gradients,
+    Tiler,
+    dropped,
+    first_seen,
+    logits,
+    lost_rows,
+    mix,
+)
 from attentropy.kernels.tracing import traced
 from attentropy.states import RowState, blind, merge, pivot
 
@@ -135,9 +144,8 @@ class _Means(NamedTuple):
 
 def _results(rows: _Means, tiler: Tiler) -> tuple[Tensor, ...]:
     m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
-    collision, visible = rows.norm.square(), tiler.call.visible.expand(rows.m.shape)
-    # a row that sees keys whose logits are all -inf has no distribution
-    lost = m.isneginf() & (visible > 0)
+    collision, visible = rows.norm.square(), tiler.call.visible
+    lost = lost_rows(tiler, m)  # they have no distribution
     if lost.any():
         t, collision = (x.masked_fill(lost, torch.nan) for x in (t, collision))
         out = out.masked_fill(lost[..., None], torch.nan)

@@ -24,7 +24,8 @@ MAX_KEYS = 8192
 MIN_ROWS = 16
 _OF_THREAD = threading.local()
 _LARGE = 1 << 19
-_ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+_HAS_ONEDNN = torch.backends.mkldnn.is_available()
+_ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if _HAS_ONEDNN else None
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,11 @@ def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -
         s4.masked_fill_(~call.predicate.predicate(tiler.where(block, keys)), value)
     if call.bias is not None:
         s4.masked_fill_(table_part(call.bias, tiler, block, keys).isneginf(), value)
+
+
+def lost_rows(tiler: Tiler, m: Tensor) -> Tensor:
+    """Rows that see keys, all of whose logits are -inf."""
+    return m.isneginf() & (tiler.call.visible > 0)
 
 
 def first_seen(tiler: Tiler) -> Tensor:
