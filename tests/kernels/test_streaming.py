@@ -2,12 +2,22 @@ import pytest
 import torch
 
 import attentropy as at
-from attentropy.kernels import streaming, tiles
+from attentropy.kernels import bounded, means, tiles
+from attentropy.resolve import Options, resolve
 from tests.cases import SHAPES, Shape, assert_same, masks, options, run
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
 
+@pytest.fixture(params=["nats", "bits", "near"])
+def units(request, monkeypatch):
+    """Small calls made to take the ways of large ones."""
+    if request.param != "nats":
+        monkeypatch.setattr(bounded, "_LARGE", 1)
+        monkeypatch.setattr(bounded, "_NEAR", 0.0 if request.param == "bits" else 16.0)
+
+
+@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("name", options(Shape()))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_options_equal_the_reference(shape, name):
@@ -16,6 +26,7 @@ def test_options_equal_the_reference(shape, name):
     assert_same(run("streaming", tensors, given), want, atol=1e-11, rtol=1e-10)
 
 
+@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("name", masks(Shape()))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_masks_equal_the_reference(shape, name):
@@ -47,6 +58,7 @@ def naive(q, k, v, visible):
     return p @ v, entropy, s.logsumexp(-1), p.square().sum(-1)
 
 
+@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_low_precision_errs_no_more_than_the_naive_computation(dtype):
     shape = Shape(key_heads=4, queries=111, keys=111, width=64, value_width=64)
@@ -120,7 +132,7 @@ def test_ties_take_the_lowest_key():
 def test_the_maximum_and_its_lowest_index(size, levels):
     s = torch.randint(-levels, levels, (2, 7, size)).float()
     s[0, 0, -1], s[0, 1, 3], s[1, 0] = torch.nan, torch.nan, -torch.inf
-    m, found = streaming._max(s)
+    m, found = means.largest(s)
     want = s.amax(-1, keepdim=True)
     first = torch.where((s == want) | s.isnan() & want.isnan(), torch.arange(size), size).amin(-1)
     assert torch.equal(found, first)
@@ -137,6 +149,52 @@ def test_entropy_keeps_its_digits_wherever_the_logits_are(largest, spread):
     stats = at.attend(q, k, k, bias=logits, kernel="streaming").stats
     assert (stats.entropy >= 0).all()
     torch.testing.assert_close(stats.entropy.double(), want, atol=6e-7, rtol=3e-7)
+
+
+@pytest.mark.parametrize("size", [1.0, 4.0, 20.0])
+@pytest.mark.parametrize("mask", [None, at.causal & at.lookback(300)], ids=["full", "window"])
+def test_large_calls_of_small_and_large_logits(size, mask):
+    q, k, v = (torch.randn(2, 2, n, 24) for n in (517, 1033, 1033))
+    q *= size
+    reach = bounded.reach(resolve(q, k, v, Options(mask=mask)))
+    assert (reach <= bounded._NEAR, reach <= bounded.REACH) == (size < 2, size < 10)
+    exact = at.attend(*(x.double() for x in (q, k, v)), mask=mask, kernel="reference")
+    plain = at.attend(q, k, v, mask=mask, kernel="streaming", bias=torch.zeros(1, 1, 1, 1))
+    got = at.attend(q, k, v, mask=mask, kernel="streaming")
+    assert torch.equal(got.stats.argmax, exact.stats.argmax)
+    for name in ("entropy", "lse", "max_logit", "collision"):
+        a, b, want = (getattr(x.stats, name) for x in (got, plain, exact))
+        assert (a - want).abs().max() <= 2 * (b - want).abs().max() + 1e-6
+    assert (got.out - exact.out).abs().max() <= 2 * (plain.out - exact.out).abs().max() + 1e-7
+
+
+def test_logits_that_are_exact_stay_so_in_large_calls():
+    q, k, v = (torch.zeros(1, 1, n, 4) for n in (1100, 1000, 1000))
+    q[..., 0], k[..., 0] = 200.0, 100.0
+    q[..., 1], k[..., 1] = 1.0, torch.arange(1000) % 3
+    want = torch.distributions.Categorical(logits=k[0, 0, :, 1].double() / 2).entropy()
+    entropy = at.attend(q, k, v, kernel="streaming").stats.entropy.double()
+    torch.testing.assert_close(entropy, want.expand_as(entropy), atol=1e-6, rtol=0)
+
+
+def test_peaked_rows_of_large_calls_have_no_negative_entropy():
+    q, k = (torch.zeros(1, 1, n, 4) for n in (1100, 1000))
+    q[..., 0], k[..., 0] = torch.linspace(1.0, 5.6, 1100), -5.6
+    k[0, 0, 77, 0] = 5.6
+    entropy = at.attend(q, k, k, kernel="streaming").stats.entropy
+    exact = at.attend(q.double(), k.double(), k.double(), kernel="reference").stats.entropy
+    plain = at.attend(q, k, k, kernel="streaming", bias=torch.zeros(1, 1, 1, 1)).stats.entropy
+    assert (entropy >= 0).all()
+    assert (entropy - exact).abs().max() <= 2 * (plain - exact).abs().max()
+
+
+@pytest.mark.parametrize("value", [3e38, torch.inf, torch.nan])
+def test_large_calls_of_extreme_values(value):
+    q, k, v = (torch.randn(1, 1, n, 8) for n in (1100, 1000, 1000))
+    v[..., 0], v[0, 0, 7, 1] = min(value, 3e38), value
+    want = at.attend(q.double(), k.double(), v.double(), kernel="reference").out
+    got = at.attend(q, k, v, kernel="streaming").out
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("weights", [None, at.Linear()])

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.kernels import elementwise
+from attentropy.kernels import bounded, elementwise
 from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
+from attentropy.kernels.means import Means, largest, without_blind
 from attentropy.kernels.tiles import (
     Block,
     Gradients,
@@ -24,12 +25,12 @@ from attentropy.kernels.tiles import (
     logits,
     lost_rows,
     mix,
+    pairs,
 )
 from attentropy.kernels.tracing import traced
-from attentropy.states import RowState, blind, merge, pivot
+from attentropy.states import blind, merge, pivot
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
-_CHUNK = 128
 _NEAR = 8.0
 
 
@@ -90,6 +91,10 @@ class _Streaming(torch.autograd.Function):
 
 def forward(call: Call) -> tuple[Tensor, ...]:
     """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
+    bound = bounded.reach(call)
+    if bound <= bounded.REACH:
+        tiler = Tiler(call, unit=bounded.BIT)
+        return _results(bounded.rows(tiler, bound=bound), tiler)
     tiler = Tiler(call)
     found = _rows(tiler)
     if not tiler.hides and (found.t.isnan() & ~found.m.isnan()).any():
@@ -98,7 +103,7 @@ def forward(call: Call) -> tuple[Tensor, ...]:
     return _results(found, tiler)
 
 
-def _rows(tiler: Tiler) -> "_Means":
+def _rows(tiler: Tiler) -> Means:
     rows, width = tiler.q.shape[:3], tiler.v.shape[-1]
     out = tiler.call.v.new_empty(*rows, width)
     numbers = tiler.q.new_empty(4, *rows)
@@ -110,39 +115,10 @@ def _rows(tiler: Tiler) -> "_Means":
         tiler.put(block, out, found.o)
         tiler.put(block, argmax, found.argmax)
     m, top, t, norm = numbers.unbind()
-    return _Means(m, top, t, norm, out, argmax)
+    return Means(m, top, t, norm, out, argmax)
 
 
-class _Means(NamedTuple):
-    """A row state in terms of p = softmax(s), which saves passes.
-
-    m, the largest p = 1/l, the mean of s - m, the norm of p, the mean of v, the key of m.
-    """
-
-    m: Tensor
-    top: Tensor
-    t: Tensor
-    norm: Tensor
-    o: Tensor
-    argmax: Tensor
-
-    def total(self) -> Tensor:
-        """l, the sum of e^(s-m)."""
-        return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
-
-    def state(self) -> RowState:
-        l, argmax = self.total(), self.argmax
-        c = (l * self.norm).square_()
-        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, argmax, argmax)
-
-    @classmethod
-    def of(cls, state: RowState) -> "_Means":
-        m, l, t, c, o, _, argmax = state
-        top = l.reciprocal().masked_fill_(l == 0, 0.0)
-        return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
-
-
-def _results(rows: _Means, tiler: Tiler) -> tuple[Tensor, ...]:
+def _results(rows: Means, tiler: Tiler) -> tuple[Tensor, ...]:
     m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
     collision, visible = rows.norm.square(), tiler.call.visible
     lost = lost_rows(tiler, m)  # they have no distribution
@@ -156,7 +132,7 @@ def _results(rows: _Means, tiler: Tiler) -> tuple[Tensor, ...]:
     return out, log_l - t, lse, m.clone(), argmax, collision, log_l
 
 
-def _block(tiler: Tiler, block: Block) -> _Means:
+def _block(tiler: Tiler, block: Block) -> Means:
     """Means of a block of rows, [N, R], over all their keys."""
     ranges = tiler.key_ranges(block)
     if len(ranges) == 1:
@@ -165,13 +141,13 @@ def _block(tiler: Tiler, block: Block) -> _Means:
     total = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
     for keys in ranges:
         total = merge(total, _tile(tiler, block, keys).state())
-    return _Means.of(total)
+    return Means.of(total)
 
 
-def _tile(tiler: Tiler, block: Block, keys: slice) -> _Means:
+def _tile(tiler: Tiler, block: Block, keys: slice) -> Means:
     """states.from_tile in fewer passes."""
     s = logits(tiler, block, keys)
-    m, argmax = _max(s)
+    m, argmax = largest(s)
     base = pivot(m) if tiler.hides else m
     far = _far(base)
     z = s.sub_(base[..., None]) if far else s
@@ -184,8 +160,8 @@ def _tile(tiler: Tiler, block: Block, keys: slice) -> _Means:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
     t = z.mul_(p).sum(-1)
     t = t if far else t.sub_(base).clamp_(max=0.0)
-    found = _Means(m, top, t, norm, o, argmax.add_(keys.start))
-    return _without_blind(found) if tiler.hides else found
+    found = Means(m, top, t, norm, o, argmax.add_(keys.start))
+    return without_blind(found) if tiler.hides else found
 
 
 def _far(m: Tensor) -> bool:
@@ -196,34 +172,7 @@ def _far(m: Tensor) -> bool:
     return not (float(low) >= -_NEAR and float(high) <= _NEAR)
 
 
-def _without_blind(rows: _Means) -> _Means:
-    """Rows that see nothing of a tile are the identity, not 0/0."""
-    unseen = rows.m.isneginf()
-    top, t, norm = (x.masked_fill(unseen, 0.0) for x in (rows.top, rows.t, rows.norm))
-    o = rows.o.masked_fill(unseen[..., None], 0.0)
-    return _Means(rows.m, top, t, norm, o, rows.argmax.masked_fill(unseen, -1))
-
-
-def _max(s: Tensor) -> tuple[Tensor, Tensor]:
-    """Maximum and its lowest index: amax is vectorised in torch, max with indices is not.
-
-    So maxima of chunks come first, and only the chunk of the largest one is searched.
-    """
-    size = s.shape[-1]
-    if size < 4 * _CHUNK:
-        m, at = s.max(-1)
-        return m, at
-    whole = size // _CHUNK * _CHUNK
-    maxima = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
-    if whole < size:
-        maxima = torch.cat([maxima, s[..., whole:].amax(-1, keepdim=True)], -1)
-    m, chunk = maxima.max(-1)
-    start = chunk.mul_(_CHUNK).clamp_(max=size - _CHUNK)
-    rows = torch.arange(0, s.numel(), size, device=s.device).view_as(start)
-    chunks = s.view(-1).unfold(0, _CHUNK, 1).index_select(0, (rows + start).view(-1))
-    return m, chunks.argmax(-1).view_as(start).add_(start)
-
-
+@torch.no_grad()
 def backward(
     call: Call,
     results: tuple[Tensor, ...],
@@ -282,15 +231,17 @@ def _backward_tile(
 ) -> None:
     s = logits(tiler, block, keys)
     log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))
-    p = torch.exp(log_p, out=tiler.buffer("weights", tuple(s.shape)))
-    inner = tiler.buffer("inner", tuple(s.shape)).copy_(
-        tiler.rows(block, flow.constant).expand(s.shape)
-    )
-    if flow.d_out is not None:
-        factors = dropped(tiler, block, keys)
-        d_out = tiler.wide_rows(block, flow.d_out)
-        d_p = torch.bmm(d_out, tiler.keyed(block, keys, tiler.v).mT)
-        inner.add_(d_p if factors is None else d_p.mul_(factors))
+    p = tiler.buffer("weights", tuple(s.shape))
+    torch.exp2(torch.mul(log_p, 1 / bounded.BIT, out=p), out=p)  # half the time of torch.exp
+    constant = tiler.rows(block, flow.constant)
+    if flow.d_out is None:
+        inner = tiler.buffer("inner", tuple(s.shape)).copy_(constant.expand(s.shape))
+    else:
+        d_out, factors = tiler.wide_rows(block, flow.d_out), dropped(tiler, block, keys)
+        inner = pairs("inner", d_out, tiler.keyed(block, keys, tiler.v), tiler)
+        if factors is not None:
+            inner.mul_(factors)
+        inner.add_(constant)
         if "v" in total.of:
             used = p if factors is None else p * factors
             tiler.add_keyed(block, keys, total.of["v"], torch.bmm(used.mT, d_out))
