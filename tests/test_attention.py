@@ -116,7 +116,7 @@ def test_operators_pass_the_checks_of_torch():
     shape = Shape(batch=1, heads=2, key_heads=1, queries=3, keys=4, width=3, value_width=2)
     for weights, op in ((at.Softmax(), ops.softmax_op), (at.L1(), ops.sums_op)):
         call = resolve(*shape.tensors(torch.float32), Options(mask=at.causal, weights=weights))
-        torch.library.opcheck(op, ops._arguments(call))
+        torch.library.opcheck(op, ops.arguments(call))
 
 
 def test_inputs_of_the_module_under_autocast():
@@ -145,6 +145,64 @@ def test_key_mass_in_inference_mode(kernel):
         q, k, bias = q + 0, k + 0, bias + 0
         assert torch.equal(at.key_mass(q, k, bias=bias, kernel=kernel), want)
     assert torch.equal(at.key_mass(q, k, bias=bias, kernel=kernel), want)
+
+
+MASSES = {
+    **{n: options(SHAPE)[n] for n in ("log length", "sink", "dropout", "hard", "l1", "decay")},
+    **{f"{n} mask": {"mask": masks(SHAPE)[n]} for n in ("documents", "padding", "function")},
+}
+
+
+@pytest.mark.parametrize("name", MASSES)
+def test_key_mass_compiles_as_one_graph(name):
+    check_compiled_mass(SHAPE.tensors()[:2], **MASSES[name])
+
+
+@pytest.mark.parametrize("name", ["sink", "l1"])
+def test_key_mass_of_the_reference_compiles(name):
+    check_compiled_mass(SHAPE.tensors()[:2], kernel="reference", **MASSES[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["log length", "sink", "bias"])
+def test_key_mass_of_the_fused_kernel_compiles(name, dtype):
+    given = options(SHAPE)[name]
+    assert at.explain(*SHAPE.tensors(dtype), **given).kernel == "fused"
+    check_compiled_mass(SHAPE.tensors(dtype)[:2], **given)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 2, 0, 5, 4), (1, 2, 3, 0, 4), (0, 2, 3, 5, 4), (1, 2, 3, 5, 0)]
+)
+def test_key_mass_of_nothing_compiles(sizes):
+    batch, heads, queries, keys, width = sizes
+    q, k = torch.randn(batch, heads, queries, width), torch.randn(batch, heads, keys, width)
+    check_compiled_mass((q, k), mask=at.causal)
+
+
+def check_compiled_mass(tensors, **given):
+    def mass(q, k):
+        return at.key_mass(q, k, **given)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(mass, fullgraph=True, backend="aot_eager")
+    torch.manual_seed(3)
+    want = mass(*tensors)
+    torch.manual_seed(3)
+    got = compiled(*tensors)
+    assert got.requires_grad is want.requires_grad is False
+    torch.testing.assert_close(got, want)
+
+
+def test_key_mass_compiles_for_all_lengths_at_once():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    mass = lambda q: at.key_mass(q, q, mask=at.causal, scale=at.LogLength())  # noqa: E731
+    compiled = torch.compile(mass, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (9, 12, 31):
+        q = torch.randn(2, 4, length, 8)
+        torch.testing.assert_close(compiled(q), mass(q))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_key_mass_of_no_heads():

@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.kernels import fused, gpu, linear, reference, streaming
 from attentropy.kernels.call import Call, Rows, replace_tensors
+from attentropy.kernels.received import received
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, check_tensors, resolve
 from attentropy.scales import ScaleRule
@@ -127,21 +128,25 @@ def compute(q: Tensor, k: Tensor, v: Tensor, options: Options, kernel: str = "au
 def run(call: Call, kernel: str) -> Rows:
     """The rows of a resolved call by the kernel asked for, without its sink."""
     call, chosen = choose(call, kernel)
-    batch, heads, queries, width = call.q.shape
-    if not (batch * heads * queries * call.k.shape[2]) or call.q.is_meta:
+    if _is_empty(call) or call.q.is_meta:
         return _blind(call)
-    if not width or not call.v.shape[3]:
-        return _widened(call, chosen)
-    rows: Rows = chosen.attend(call)
-    return rows
+    if call.q.shape[3] and call.v.shape[3]:
+        rows: Rows = chosen.attend(call)
+        return rows
+    rows = chosen.attend(_widened(call))
+    return rows._replace(out=rows.out[..., : call.v.shape[3]])
 
 
-def _widened(call: Call, kernel: ModuleType) -> Rows:
+def _is_empty(call: Call) -> bool:
+    batch, heads, queries, _ = call.q.shape
+    return not batch * heads * queries * call.k.shape[2]
+
+
+def _widened(call: Call) -> Call:
     """Tensors without a width, for kernels that need one: a column of zeros changes no score."""
     narrow = [name for name in ("q", "k", "v") if not getattr(call, name).shape[3]]
     columns: dict[str, Tensor | None] = {n: F.pad(getattr(call, n), (0, 1)) for n in narrow}
-    rows: Rows = kernel.attend(replace_tensors(call, columns))
-    return rows._replace(out=rows.out[..., : call.v.shape[3]])
+    return replace_tensors(call, columns)
 
 
 def explain(
@@ -170,17 +175,36 @@ def key_mass(q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Any) -> T
     tensor([[[1.5000, 0.5000]]])
     """
     check_tensors(q, k, k)
-    group = max(1, q.shape[1] // k.shape[1])
-    kind = q.device.type
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(kind, enabled=False):
-        k = _saveable(k).repeat_interleave(group, 1)
-        one = k.new_ones(*k.shape[:3], 1).requires_grad_()
-        given = {name: _saveable(x) for name, x in options.items()}
-        query, key, wanted = steered(_saveable(q), k, options_of(given))
-        out, _ = compute(query, key, one, wanted, kernel)
-        (mass,) = torch.autograd.grad(out.sum(), one)
+    with torch.autocast(q.device.type, enabled=False):
+        compiling = torch.compiler.is_compiling()
+        mass = (_mass_recorded if compiling else _mass)(q, k, kernel, options)
     mass = mass[:, : q.shape[1], :, 0]
     return mass if mass.dtype == torch.float64 else mass.float()
+
+
+def _mass(q: Tensor, k: Tensor, kernel: str, options: dict[str, Any]) -> Tensor:
+    with torch.inference_mode(False), torch.enable_grad():
+        given = {name: _saveable(x) for name, x in options.items()}
+        call = _mass_call(_saveable(q), _saveable(k), given)
+        call = call._replace(v=call.v.requires_grad_())
+        out, _ = attended(call, run(call, kernel))
+        return torch.autograd.grad(out.sum(), call.v)[0]
+
+
+def _mass_recorded(q: Tensor, k: Tensor, kernel: str, options: dict[str, Any]) -> Tensor:
+    """The same under torch.compile."""
+    with torch.no_grad():
+        call, chosen = choose(_mass_call(q, k, options), kernel)
+        if _is_empty(call):
+            return torch.zeros_like(call.v)
+        return received(_widened(call), chosen).detach()
+
+
+def _mass_call(q: Tensor, k: Tensor, options: dict[str, Any]) -> Call:
+    """attend() with keys of their own for every query head, and ones of width one as values."""
+    k = k.repeat_interleave(max(1, q.shape[1] // k.shape[1]), 1)
+    q, k, wanted = steered(q, k, options_of(options))
+    return resolve(q, k, k.new_ones(*k.shape[:3], 1), wanted)
 
 
 def _saveable(x: Any) -> Any:

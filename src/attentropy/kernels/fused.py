@@ -72,17 +72,22 @@ def lacks(call: Call) -> str | None:
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
-    inputs = Inputs(
+    given = inputs(call)
+    if traced(*given[:-1]):
+        from attentropy.kernels.fused_ops import fused
+
+        return Rows(*fused(*given)[:6])
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given[:6]):
+        return Rows(*_Fused.apply(*given)[:6])
+    return Rows(*forward(given)[:6])
+
+
+def inputs(call: Call) -> Inputs:
+    """What the kernel reads of a call."""
+    return Inputs(
         call.q, call.k, call.v, call.scale, call.bias, call.relative,
         call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
     )  # fmt: skip
-    if traced(*inputs[:-1]):
-        from attentropy.kernels.fused_ops import fused
-
-        return Rows(*fused(*inputs)[:6])
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs[:6]):
-        return Rows(*_Fused.apply(*inputs)[:6])
-    return Rows(*forward(inputs)[:6])
 
 
 class _Fused(torch.autograd.Function):

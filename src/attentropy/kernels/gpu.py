@@ -6,6 +6,7 @@ Python starts). `docs/gpu.md` has the design and what it takes of the hardware.
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -45,9 +46,14 @@ def attend(call: Call) -> Rows:
     """
     from attentropy.kernels.triton_.ops import triton_forward
 
+    *rows, _ = triton_forward(*arguments(call))
+    return Rows(*rows)
+
+
+def arguments(call: Call) -> tuple[Any, ...]:
+    """The fields of a call in the order of the operator's arguments."""
     relative = None if call.relative is None else call.relative.contiguous()
-    *rows, _ = triton_forward(
+    return (
         call.q, call.k, call.v, call.scale, call.lo, call.hi, call.mask, call.bias, relative,
         call.slopes, call.softcap or 0.0, call.dropout, call.seed,
     )  # fmt: skip
-    return Rows(*rows)

@@ -65,7 +65,7 @@ def decode(text: str) -> Weights:
             return {"Softmax": Softmax, "Hard": Hard, "Kernelised": Kernelised}[name]()
 
 
-def _arguments(call: Call) -> tuple[Any, ...]:
+def arguments(call: Call) -> tuple[Any, ...]:
     """The fields of a call in the order of the operators' arguments."""
     return (
         call.q, call.k, call.v, call.scale, call.bias, call.relative, call.additive,
@@ -208,11 +208,11 @@ sums_op.register_autograd(_backward_sums, setup_context=_save_sums)
 
 def softmax(call: Call) -> tuple[Tensor, ...]:
     """streaming.forward as one differentiable operator."""
-    results: tuple[Tensor, ...] = softmax_op(*_arguments(call))
+    results: tuple[Tensor, ...] = softmax_op(*arguments(call))
     return results
 
 
 def sums(call: Call) -> tuple[Tensor, ...]:
     """elementwise.forward as one differentiable operator."""
-    results: tuple[Tensor, ...] = sums_op(*_arguments(call))
+    results: tuple[Tensor, ...] = sums_op(*arguments(call))
     return results
