@@ -202,7 +202,9 @@ def uncertainty(call, name):
     longest = {n: getattr(call, n).float().norm(dim=-1).max().item() for n in ("q", "k", "v")}
     ds = longest["v"] * call.v.shape[-1] ** 0.5 + 8.0
     scale = call.scale.abs().max().item()
-    logit = reference.logits(call).abs().nan_to_num(posinf=0.0).max().item()
+    logit = (
+        reference.logits(call, ~reference.visible(call)).abs().nan_to_num(posinf=0.0).max().item()
+    )
     rows = (call.q.shape[0] * call.q.shape[1] * call.q.shape[2]) ** 0.5
     return {
         "dq": ds * scale * longest["k"],

@@ -160,3 +160,47 @@ def test_serves_vmap_and_compile(weights):
     torch._dynamo.reset()
     compiled = torch.compile(out, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x[0]), want[0])
+
+
+HIDING = {
+    "causal": at.causal,
+    "table": torch.rand(2, 1, 12, 12, generator=torch.Generator().manual_seed(1)) > 0.5,
+    "padding": at.padding(torch.tensor([5, 3])),
+    "function": lambda b, h, q, k: (q - k) % 3 == h % 3,
+}
+SPOILED = ["plain", "scale tensor", "log length", "additive", "softcap", "bias", "dropout", "sink",
+           "straight through", "relu squared", "l1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["q", "k", "v"])
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("name", SPOILED)
+def test_gradients_of_what_does_not_see_a_nan_are_those_without_it(name, hiding, where, bad):
+    given = {**options(SQUARE)[name], "mask": HIDING[hiding]}
+    clean = [x.detach() for x in SQUARE.tensors()]
+    index = ["q", "k", "v"].index(where)
+    spoiled = [x.clone() for x in clean]
+    spoiled[index][0, 1, 6, 2] = bad
+    seen = at.masks.as_mask(HIDING[hiding]).dense(
+        at.masks.Extent(2, 4, 12, 12, torch.device("cpu"))
+    )
+    seen = seen.expand(2, 4, 12, 12)
+    lost = torch.zeros(2, 4, 12, dtype=torch.bool)
+    lost[0, 1] = torch.arange(12) == 6 if where == "q" else seen[0, 1, :, 6]
+    touched = (seen & lost[..., None]).any(2)
+    kept = (~lost, ~touched, ~touched, ~lost)
+    for got, want, rows in zip(_gradients(spoiled, given), _gradients(clean, given), kept):
+        torch.testing.assert_close(got[rows], want[rows])
+        assert got[rows].isfinite().all()
+
+
+def _gradients(tensors, given):
+    """Of q, k, v and a bias for every pair."""
+    table = torch.zeros(2, 4, 12, 12, dtype=torch.float64)
+    bias = (table + given.get("bias", 0.0)).requires_grad_()
+    tensors = [x.clone().requires_grad_() for x in tensors]
+    torch.manual_seed(3)
+    out, stats = reference(*tensors, **{**given, "bias": bias})
+    rest = [x.sin().sum() for x in (stats.entropy, stats.collision) if x is not None]
+    return torch.autograd.grad(out.sin().sum() + sum(rest), [*tensors, bias])

@@ -20,7 +20,7 @@ def lacks(call: Call) -> str | None:
 def attend(call: Call) -> Rows:
     """Output and statistics of every row, by materialising everything in float64."""
     hidden = ~visible(call)
-    s = logits(call)
+    s = logits(call, hidden)
     if call.weights.probabilities:
         rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
@@ -53,9 +53,9 @@ def visible(call: Call) -> Tensor:
     return seen
 
 
-def logits(call: Call) -> Tensor:
-    """S [B,H,Q,K] in float64, before any key is hidden."""
-    s = call.scale.double()[..., None] * _product(call)
+def logits(call: Call, hidden: Tensor) -> Tensor:
+    """S [B,H,Q,K] in float64; of a hidden pair anything, without a gradient."""
+    s = call.scale.double()[..., None].masked_fill(hidden, 0.0) * _product(call, hidden)
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
     where = extent(call).where()
@@ -71,12 +71,15 @@ def logits(call: Call) -> Tensor:
     return s
 
 
-def _product(call: Call) -> Tensor:
+def _product(call: Call, hidden: Tensor) -> Tensor:
+    """The score of every pair; those of hidden ones are 0 where 0 * NaN could reach a gradient."""
     q, k = call.q.double(), _per_query_head(call.k, call.q.shape[1]).double()
-    if call.additive is None:
+    if call.additive is None and _finite(q, k):
         return q @ k.mT
-    pairs = (q[:, :, :, None, :] + k[:, :, None, :, :]).tanh()
-    return (pairs * call.additive.double()[:, None, None, :]).sum(-1)
+    q, k = (x.masked_fill(hidden[..., None], 0.0) for x in (q[:, :, :, None], k[:, :, None]))
+    if call.additive is None:
+        return (q * k).sum(-1)
+    return ((q + k).tanh() * call.additive.double()[:, None, None, :]).sum(-1)
 
 
 def _per_query_head(x: Tensor, heads: int) -> Tensor:
@@ -168,12 +171,17 @@ def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
         where = extent(call).where()
         weights = weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
     v = _per_query_head(call.v, call.q.shape[1]).double()
-    if not _traced() and v.isfinite().all():
+    if _finite(weights, v):
         return weights @ v
     seen = v[:, :, None].masked_fill(hidden[..., None], 0.0)
     return (weights[..., None] * seen).sum(-2)
 
 
-def _traced() -> bool:
-    """Whether values cannot be asked for: under torch.compile, and in torch.func transforms."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+def _finite(*tensors: Tensor) -> bool:
+    """Whether there is no NaN and no infinity.
+
+    Values cannot be asked for under torch.compile and in torch.func transforms: there may be one.
+    """
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return all(bool(x.isfinite().all()) for x in tensors)
