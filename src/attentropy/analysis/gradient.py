@@ -61,7 +61,7 @@ def live_keys(q: Tensor, k: Tensor, *, threshold: float = 1e-3, **options: Any) 
     parts = []
     for part in rows(q, k, **options):
         p = part.weights
-        live = (p * (1 - p) > threshold / 4).sum(-1)
+        live = (p * (1 - p) > threshold / 4).sum(-1, dtype=p.dtype)
         visible = (~part.logits.isneginf()).sum(-1)
         parts.append(live / visible.clamp(min=1))
     return collect(parts, q)
@@ -84,7 +84,7 @@ def flow_by_scale(
 
     `scale` is a number, the score's own if not given. Means over rows, for each head.
     """
-    times = torch.as_tensor(factors, dtype=torch.float64).flatten()
+    times = torch.as_tensor(factors, dtype=torch.float64, device=q.device).flatten()
     if not len(times) or not bool((times >= 0).all()):
         raise ArgumentError("flow_by_scale: factors", "numbers >= 0", factors)
     if scale is None:

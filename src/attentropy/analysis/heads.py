@@ -53,10 +53,11 @@ def compare_heads(q: Tensor, k: Tensor, **options: Any) -> Heads:
 
 def _entropies(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     """Mean entropy of each head [H], and mean entropy of the map averaged over heads."""
-    each, whole, count = torch.zeros(q.shape[1]).double(), torch.zeros(()).double(), 0
+    each, count = q.new_zeros(q.shape[1], dtype=torch.float64), 0
+    whole = each.new_zeros(())
     for part in rows(q, k, **options):
-        each += entropy(part.weights).sum(1).cpu()
-        whole += entropy(part.weights.mean(0)).sum().cpu()
+        each += entropy(part.weights).sum(1)
+        whole += entropy(part.weights.mean(0)).sum()
         count += part.weights.shape[1]
     return each / count, whole / count
 
@@ -100,13 +101,13 @@ def _doubled(options: dict[str, Any]) -> dict[str, Any]:
 def divergence(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     """H((p_g + p_h)/2) - (H(p_g) + H(p_h))/2, the mean over rows, for each pair of heads, [H,H]."""
     heads = q.shape[1]
-    total, count = torch.zeros(heads, heads).double(), 0
+    total, count = q.new_zeros(heads, heads, dtype=torch.float64), 0
     for part in rows(q, k, share=heads + 1, **options):
         p = part.weights
         h = entropy(p)
         for g in range(heads):
             joint = entropy((p[g] + p) / 2)
-            total[g] += (joint - (h[g] + h) / 2).sum(-1).cpu()
+            total[g] += (joint - (h[g] + h) / 2).sum(-1)
         count += p.shape[1]
     return (total / count).clamp(min=0.0)
 

@@ -34,13 +34,14 @@ def positional_share(q: Tensor, k: Tensor, **options: Any) -> Tensor:
 def _sums(q: Tensor, k: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Sums of squares [H], and of logits over each row [B,H,Q] and each distance [H,P]."""
     batch, heads, queries, _ = q.shape
-    square = torch.zeros(heads).double()
-    by_row = torch.zeros(batch, heads, queries).double()
-    by_place = torch.zeros(heads, queries + k.shape[2] - 1).double()
+    square = q.new_zeros(heads, dtype=torch.float64)
+    by_row = square.new_zeros(batch, heads, queries)
+    by_place = square.new_zeros(heads, queries + k.shape[2] - 1)
+    key = torch.arange(k.shape[2], device=q.device)
     for part in rows(q, k, share=2, **options):
-        s = part.logits.masked_fill(part.logits.isneginf(), 0.0).cpu()
-        row = torch.arange(part.queries.start, part.queries.stop)
-        place = torch.arange(k.shape[2]) - row[:, None] + queries - 1
+        s = part.logits.masked_fill(part.logits.isneginf(), 0.0)
+        row = torch.arange(part.queries.start, part.queries.stop, device=q.device)
+        place = key - row[:, None] + queries - 1
         square += s.square().sum((1, 2))
         by_row[part.entry, :, part.queries] = s.sum(-1)
         by_place.index_add_(1, place.flatten(), s.flatten(1))
@@ -62,9 +63,10 @@ class _Band(NamedTuple):
                 "positional_share takes masks that show an interval of keys to each query"
             )
         shape, keys = call.q.shape[:3], call.k.shape[2]
-        shift = shape[2] - 1 - torch.arange(shape[2])
-        lo = torch.zeros(shape).long() if call.lo is None else call.lo.long().cpu().expand(shape)
-        hi = torch.full(shape, keys) if call.hi is None else call.hi.long().cpu().expand(shape)
+        first = torch.zeros(shape, dtype=torch.int64, device=call.q.device)
+        lo = first if call.lo is None else call.lo.long().expand(shape)
+        hi = first + keys if call.hi is None else call.hi.long().expand(shape)
+        shift = shape[2] - 1 - torch.arange(shape[2], device=call.q.device)
         return cls(lo + shift, torch.maximum(hi, lo) + shift, shape[2] + keys - 1)
 
     def size(self) -> Tensor:
@@ -78,7 +80,7 @@ class _Band(NamedTuple):
 
     def spread(self, a_BHQ: Tensor) -> Tensor:
         """The sum over rows of a, at each place that the row shows, [H,P]."""
-        ends = torch.zeros(len(a_BHQ), a_BHQ.shape[1], self.places + 1).double()
+        ends = a_BHQ.new_zeros(*a_BHQ.shape[:2], self.places + 1)
         ends.scatter_add_(2, self.lo, a_BHQ).scatter_add_(2, self.hi, -a_BHQ)
         return ends.sum(0).cumsum(-1)[:, :-1]
 

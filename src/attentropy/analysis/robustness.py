@@ -56,17 +56,18 @@ class Noise:
 
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
         """A sample of the shape of `like` [H,R,K]."""
+        here: dict[str, Any] = {"device": generator.device, "dtype": torch.float64}
 
         def unit(*shape: int) -> Tensor:
-            return torch.rand(shape, dtype=torch.float64, generator=generator)
+            return torch.rand(shape, generator=generator, **here)
 
         if self.kind == "uniform":
             return (2 * unit(*like.shape) - 1).mul(self.scale).to(like)
         if self.kind == "laplace":
             u = unit(*like.shape) - 0.5
             return (-self.scale * u.sign() * torch.log1p(-2 * u.abs())).to(like)
-        own = torch.randn(like.shape, dtype=torch.float64, generator=generator)
-        common = torch.randn(*like.shape[:-1], 1, dtype=torch.float64, generator=generator)
+        own = torch.randn(like.shape, generator=generator, **here)
+        common = torch.randn(*like.shape[:-1], 1, generator=generator, **here)
         c = self.correlation
         return (self.scale * ((1 - c) ** 0.5 * own + c**0.5 * common)).to(like)
 

@@ -1,5 +1,6 @@
 """How the entropy of each head answers to a factor on its scale, measured on a running model."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,7 +33,7 @@ class Curve:
     @property
     def keys(self) -> float:
         """The typical number of visible keys."""
-        return float(torch.tensor(self.log_visible / self.rows).exp())
+        return math.exp(self.log_visible / self.rows)
 
 
 class CurveRecorder(Recorder):

@@ -34,7 +34,7 @@ class Heard(Asked):
     @cached_property
     def tiler(self) -> Tiler:
         """The logits of the call, with this scale."""
-        return Tiler(self.call._replace(scale=torch.as_tensor(self.scale)))
+        return Tiler(self.call._replace(scale=torch.as_tensor(self.scale, device=self.q.device)))
 
     def attend(self) -> Attended:
         raise AssertionError("a call of attend() is only observed")

@@ -167,7 +167,8 @@ class Monitor:
             self._shared = self._shared or Shared(self.watch.recorder.owners)
             more = None
             if loss is not None:
-                more = Totals({"loss": torch.tensor([loss, 1.0], dtype=torch.float64)})
+                mine = torch.tensor([loss, 1.0], dtype=torch.float64, device="cpu")
+                more = Totals({"loss": mine})
             self._pending = step, self._shared.start(more)
             self.watch.clear()
             return None

@@ -52,8 +52,8 @@ class _Binned:
     """Means [H,bins] of values [B,H,R] whose rows fall into bins."""
 
     def __init__(self, heads: int, bins: int) -> None:
-        self.sums = torch.zeros(heads, bins, dtype=torch.float64)
-        self.counts = torch.zeros(heads, bins, dtype=torch.float64)
+        self.sums = torch.zeros(heads, bins, dtype=torch.float64, device="cpu")
+        self.counts = torch.zeros_like(self.sums)
 
     def add(self, value: Tensor, counted: Tensor, spot: Tensor) -> None:
         kept = value.double().masked_fill(~counted, 0.0).sum(0)

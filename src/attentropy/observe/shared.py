@@ -98,7 +98,7 @@ def totals(owners: Collection[Owner]) -> Totals:
                 continue
             name = _BREAK.join((owner.name, str(call), phase, owner.kind))
             sums |= {f"{name}{_BREAK}{x}": getattr(slot, x).clone() for x in _SUMS}
-            sizes = torch.tensor([slot.head_dim, slot.length, float(slot.is_causal)])
+            sizes = slot.top.new_tensor([slot.head_dim, slot.length, slot.is_causal])
             maxima |= {f"{name}{_BREAK}top": slot.top.clone(), f"{name}{_BREAK}sizes": sizes}
     return Totals(sums, maxima)
 

@@ -9,6 +9,7 @@ attention in the backward pass, and would do so with the other attention. Copies
 steered model are steered for good; undo() first for one that is not.
 """
 
+import math
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -220,7 +221,8 @@ def _temperature(given: Temperatures | None, name: str) -> Tensor | None:
         given = given.get(name)
     if given is None:
         return None
-    tau = torch.as_tensor(given, dtype=torch.float32)
+    device = given.device if isinstance(given, Tensor) else "cpu"
+    tau = torch.as_tensor(given, dtype=torch.float32, device=device)
     if tau.dim() > 1 or not bool((tau > 0).all()) or not bool(tau.isfinite().all()):
         raise ArgumentError("temperature", "positive, a number or one per head", given)
     return tau
@@ -235,7 +237,8 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentError("scale", "left out where a plan is given", repr(scale))
     if scale is not None:
         check_scale(scale)
-    if isinstance(scale, Real | Tensor) and not torch.as_tensor(scale).isfinite().all():
+    number = isinstance(scale, Real) and not math.isfinite(scale)
+    if number or (isinstance(scale, Tensor) and not scale.isfinite().all()):
         raise ArgumentError("scale", "finite", repr(scale))
     if mask is not None and not isinstance(mask, Mask):
         raise ArgumentTypeError("mask", "a Mask", repr(mask))

@@ -179,7 +179,7 @@ class Watch:
         heads = heads_of(module)
         if heads is not None and stack.looks_like_attention(name, module):
             # allocated before anything is compiled
-            device = next(module.parameters(), torch.empty(0)).device
+            device = next(module.parameters(), torch.empty(0, device="cpu")).device
             owner.slot("forward", heads, device=device)
         self.recorder.owners.append(owner)
         return owner
