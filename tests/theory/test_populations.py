@@ -1,3 +1,5 @@
+import tracemalloc
+
 import mpmath
 import numpy as np
 import pytest
@@ -50,6 +52,54 @@ def test_sphere_limits():
     for d, lam in ((3, 500.5), (40, 500.5)):
         below, above = p.sphere_deficit(d, 500.0), p.sphere_deficit(d, 500.0 + 1e-9)
         assert below == pytest.approx(above, rel=1e-11), (d, lam)
+
+
+WIDE = [(600, 3e4), (1e4, 1e5), (3e6, 1e6), (2e7, 2e12), (5e7, 1e13), (1e9, 1e15), (1e12, 1e13),
+        (1e10, 1e9), (1e20, 1e15), (1e30, 1e17), (1e12, 5e7)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("d", "lam"), WIDE)
+def test_sphere_deficit_of_many_dimensions_at_a_large_scale(d, lam):
+    with mpmath.workdps(60):
+        exact = float(_sphere_by_quadrature(mpmath.mpf(d), mpmath.mpf(lam)))
+    tracemalloc.start()
+    found = p.sphere_deficit(d, lam)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == pytest.approx(exact, rel=1e-15)
+    assert most < 1 << 20
+
+
+def _sphere_by_quadrature(d, lam):
+    """lam E[c] - log E e^(lam c), c of density (1 - c^2)^((d-3)/2), around the top of the tilted."""
+    a = (d - 3) / 2
+    top = lam / (a + mpmath.sqrt(a * a + lam * lam))
+    width = (1 - top * top) / mpmath.sqrt(2 * a * (1 + top * top))
+    parts = [top + width * i for i in range(-14, 15, 4) if abs(top + width * i) < 1]
+
+    def tilted(c):
+        return mpmath.exp(lam * (c - top) + a * mpmath.log((1 - c * c) / (1 - top * top)))
+
+    total = mpmath.quad(tilted, parts)
+    mean = top + mpmath.quad(lambda c: (c - top) * tilted(c), parts) / total
+    whole = mpmath.loggamma(d / 2) - mpmath.loggamma((d - 1) / 2) - mpmath.log(mpmath.pi) / 2
+    height = lam * top + a * mpmath.log(1 - top * top)
+    return lam * mean - whole - height - mpmath.log(total)
+
+
+@pytest.mark.parametrize(("d", "lam"), [(1500, 19986.0), (1e5, 8.979e3), (1e9, 8.944276e5)])
+def test_sphere_deficit_has_no_step_where_terms_are_no_longer_summed(d, lam):
+    below, above = p.sphere_deficit(d, lam * (1 - 1e-4)), p.sphere_deficit(d, lam * (1 + 1e-4))
+    at, slope = p.sphere_deficit(d, lam), (above - below) / 2
+    assert below + slope == pytest.approx(at, rel=1e-7)
+    assert above - slope == pytest.approx(at, rel=1e-7)
+
+
+def test_sphere_deficit_at_the_ends_of_floats():
+    assert p.sphere_deficit(1e300, 1e140) == pytest.approx(5e-21, rel=1e-12)
+    assert p.sphere_deficit(1e300, 1e160) == pytest.approx(5e19, rel=1e-15)
+    assert np.isfinite(p.sphere_deficit(1e300, 1e300))
+    assert np.isfinite(p.sphere_deficit(1e200, 1e-300))
 
 
 def test_sphere_against_monte_carlo():

@@ -11,6 +11,19 @@ from scipy.special import gammaln
 from attentropy.theory._arrays import at_least, elementwise
 from attentropy.theory._special import coth_excess, log_sinhc
 
+_WIDE = 20_000  # sqrt(nu^2 + lam^2) from which three terms of Debye's series are exact
+# of (nu/w)^(2k), (nu/w)^(2k-2), ..., 1 in U_k and V_k (w/nu)^k, for k = 1, 2, 3
+_DEBYE_U = (
+    np.array([-5, 3]) / 24,
+    np.array([385, -462, 81]) / 1152,
+    np.array([-425425, 765765, -369603, 30375]) / 414720,
+)
+_DEBYE_V = (
+    np.array([7, -9]) / 24,
+    np.array([-455, 594, -135]) / 1152,
+    np.array([475475, -883575, 451737, -42525]) / 414720,
+)
+
 
 @elementwise
 def uniform_deficit(range_: Any) -> Any:
@@ -56,7 +69,11 @@ def _sphere(d: float, lam: float) -> float:
     nu = d / 2 - 1
     if lam > 500 and nu * nu < 4 * lam:
         return _sphere_far(nu, lam)
-    peak = max(0, int((np.hypot(nu, lam) - nu) / 2)) if nu >= 0 else int(lam / 2)
+    # (sqrt(nu^2 + lam^2) - nu) / 2, which would cancel beside a large nu
+    w = np.hypot(nu, lam)
+    peak = int(lam * (lam / (w + nu)) / 2) if nu >= 0 else int(lam / 2)
+    if w > _WIDE and peak > 400:  # below, the window starts at the exact term 1
+        return _sphere_wide(nu, lam)
     half = int(14 * np.sqrt(peak)) + 80
     k = np.arange(max(0, peak - half), peak + half, dtype=float)
     steps = 2 * np.log(lam / 2) - np.log(k[1:]) - np.log(d / 2 + k[1:] - 1)
@@ -96,6 +113,23 @@ def _sphere_far(nu: float, lam: float) -> float:
             break
     constant = gammaln(nu + 1) + nu * np.log(2 / lam) - np.log(2 * np.pi * lam) / 2
     return float(slope / series - nu - 0.5 - constant - np.log(series))
+
+
+def _sphere_wide(nu: float, lam: float) -> float:
+    """From Debye's series of I_nu and its derivative in 1/w, w = sqrt(nu^2 + lam^2).
+
+    w (V/U - 1) + nu log((nu + w)/(2 nu)) + log(w/nu)/2 - log U, less what log Gamma(nu + 1) has
+    beyond Stirling; U and V have polynomials in (nu/w)^2 as coefficients.
+    """
+    w = float(np.hypot(nu, lam))
+    series, bend = 0.0, 0.0
+    for k in range(len(_DEBYE_U), 0, -1):
+        u, v = (np.polyval(table[k - 1], (nu / w) ** 2) for table in (_DEBYE_U, _DEBYE_V))
+        series, bend = (series + u) / w, bend / w + (v - u)
+    rise = nu * np.log1p(lam * (lam / (w + nu)) / (2 * nu)) + np.log(w / nu) / 2
+    square = nu * nu
+    beyond = (1 - (1 - 2 / (7 * square)) / (30 * square)) / (12 * nu)
+    return float(bend / (1 + series) + rise - beyond - np.log1p(series))
 
 
 def _log_term(k: int, d: float, lam: float) -> float:
