@@ -124,7 +124,7 @@ def _sphere_wide(nu: float, lam: float) -> float:
     w = float(np.hypot(nu, lam))
     series, bend = 0.0, 0.0
     for k in range(len(_DEBYE_U), 0, -1):
-        u, v = (np.polyval(table[k - 1], (nu / w) ** 2) for table in (_DEBYE_U, _DEBYE_V))
+        u, v = (float(np.polyval(c[k - 1], (nu / w) ** 2)) for c in (_DEBYE_U, _DEBYE_V))
         series, bend = (series + u) / w, bend / w + (v - u)
     rise = nu * np.log1p(lam * (lam / (w + nu)) / (2 * nu)) + np.log(w / nu) / 2
     square = nu * nu
