@@ -63,6 +63,18 @@ BAD = {
     "eps": (lambda: at.Cosine(eps=0.0), "Cosine: eps must be positive and finite, got 0.0"),
     "table": (lambda: at.Relative(torch.ones(4)), r"an odd number of distances, got \[4\]"),
     "table kind": (lambda: at.Relative([1.0]), "Relative: table must be a tensor, got list"),
+    "table dtype": (
+        lambda: at.Relative(torch.ones(5) * 1j),
+        "Relative: table.dtype must be that of real numbers, got torch.complex64",
+    ),
+    "slopes dtype": (
+        lambda: at.ALiBi(torch.ones(4).bool()),
+        "ALiBi: slopes.dtype must be that of real numbers, got torch.bool",
+    ),
+    "weight dtype": (
+        lambda: at.Additive(torch.ones(3, 2) * 1j, torch.ones(3, 2), torch.ones(3)),
+        "Additive: query_weight.dtype must be that of real numbers, got torch.complex64",
+    ),
     "vector": (
         lambda: at.Additive(torch.ones(3, 2), torch.ones(3, 2), torch.ones(4)),
         r"Additive: query_weight must be \[hidden,D\] or \[heads,hidden,D\] with hidden = 4",

@@ -94,6 +94,10 @@ BAD = {
         lambda: at.attend(*Shape().tensors(), weights=at.Hard(), dropout=0.5),
         "dropout is not supported with one-hot weights",
     ),
+    "generator": (
+        lambda: at.Gumbel(generator=3),
+        "Gumbel: generator must be a torch.Generator or None, got 3",
+    ),
     "string": (
         lambda: at.attend(*Shape().tensors(), weights="softmax"),
         "weights must be a value of attentropy.weights, got 'softmax'",

@@ -189,6 +189,8 @@ def as_mask(value: object) -> Mask:
     if isinstance(value, Mask):
         return value
     if isinstance(value, Tensor):
+        if value.dim() > 4:
+            raise ArgumentError("mask", "of at most 4 dimensions", list(value.shape))
         return dense(value)
     if not callable(value) or not _takes_four(value):
         rule = "a Mask, a tensor or a function of (b, h, q, k)"

@@ -18,7 +18,7 @@ from attentropy.kernels.counts import count
 from attentropy.masks import Extent, Mask, as_mask, causal, check_broadcast
 from attentropy.masks import full as full_mask
 from attentropy.scales import ScaleRule
-from attentropy.scores import ALiBi, Dot, Prepared, Relative, Score, check_device
+from attentropy.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
 from attentropy.weights import Decay, Gumbel, Kernelised, Softmax, Weights
 
 SMALL_MASK = 1 << 22
@@ -302,6 +302,7 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and not math.isfinite(scale):
             raise ArgumentError("scale", "finite", scale)
         return torch.full((1, 1, 1), float(scale), dtype=wide, device=q.device)
+    check_real("scale", scale)
     scale = scale.to(q.device) if scale.dim() == 0 else scale
     check_device("scale", scale, q.device)
     return _row_scale(scale, q).to(wide)
@@ -363,6 +364,7 @@ def _sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
     if not isinstance(sink, Tensor) or list(sink.shape) != [q.shape[1]]:
         got = list(sink.shape) if isinstance(sink, Tensor) else repr(sink)
         raise ArgumentError("sink", f"a tensor of shape [H] = [{q.shape[1]}]", got)
+    check_real("sink", sink)
     check_device("sink", sink, q.device)
     return sink
 

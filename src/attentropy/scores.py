@@ -100,9 +100,7 @@ class Additive:
 
     def __post_init__(self) -> None:
         for name in ("query_weight", "key_weight", "vector"):
-            value = getattr(self, name)
-            if not isinstance(value, Tensor):
-                raise ArgumentTypeError(f"Additive: {name}", "a tensor", type(value).__name__)
+            check_real(f"Additive: {name}", getattr(self, name))
         hidden = self.vector.shape[-1] if self.vector.dim() else 0
         for name in ("query_weight", "key_weight"):
             shape = getattr(self, name).shape
@@ -138,6 +136,14 @@ class Additive:
         return x @ weight.to(x.dtype).mT
 
 
+def check_real(name: str, x: object) -> None:
+    """Raise unless it is a tensor of real numbers."""
+    if not isinstance(x, Tensor):
+        raise ArgumentTypeError(name, "a tensor", type(x).__name__)
+    if x.is_complex() or x.dtype == torch.bool:
+        raise ArgumentTypeError(f"{name}.dtype", "that of real numbers", x.dtype)
+
+
 def check_device(name: str, x: Tensor, device: torch.device) -> None:
     """Raise unless x is where the queries are."""
     if x.device != device:
@@ -155,8 +161,7 @@ class Relative:
     table: Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, Tensor):
-            raise ArgumentTypeError("Relative: table", "a tensor", type(self.table).__name__)
+        check_real("Relative: table", self.table)
         shape = self.table.shape
         if len(shape) not in (1, 2) or shape[-1] % 2 == 0:
             rule = "of shape [2R+1] or [H,2R+1], an odd number of distances"
@@ -178,8 +183,8 @@ class ALiBi:
     slopes: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.slopes is not None and not isinstance(self.slopes, Tensor):
-            raise ArgumentTypeError("ALiBi: slopes", "a tensor", type(self.slopes).__name__)
+        if self.slopes is not None:
+            check_real("ALiBi: slopes", self.slopes)
 
     def of_heads(self, heads: int, *, device: torch.device) -> Tensor:
         """Slopes as [H]."""

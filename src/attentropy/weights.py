@@ -58,6 +58,9 @@ class Gumbel(Weights):
             raise ArgumentTypeError("Gumbel: tau", "a number", repr(self.tau))
         if not 0 < self.tau < math.inf:
             raise ArgumentError("Gumbel: tau", "positive and finite", self.tau)
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            rule = "a torch.Generator or None"
+            raise ArgumentTypeError("Gumbel: generator", rule, repr(self.generator))
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,8 @@ class Kernelised(Weights):
     def phi(self, x: Tensor) -> Tensor:
         """The feature map, checked to keep the leading shape."""
         mapped = FEATURES[self.feature](x) if isinstance(self.feature, str) else self.feature(x)
+        if not isinstance(mapped, Tensor):
+            raise ArgumentTypeError("Kernelised: feature", "a map to tensors", repr(mapped))
         if mapped.shape[:-1] != x.shape[:-1]:
             rule = f"a map that keeps the leading shape {list(x.shape[:-1])}"
             raise ArgumentError("Kernelised: feature", rule, list(mapped.shape))
