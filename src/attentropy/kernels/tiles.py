@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -58,7 +59,8 @@ class Tiler:
         self.q, self.k, self.v = (x.detach().to(wide) for x in (call.q, call.k, call.v))
         self.k, self.v = self.k.contiguous(), self.v.contiguous()
         self.scale = call.scale.detach().to(wide).expand(call.q.shape[:3])
-        self.scaled = self.q * (self.scale / unit)[..., None]
+        # unscaled products of bounded calls do not overflow, and need no scaled copy of q
+        self.factor = float(call.scale) / unit if unit != 1.0 and call.scale.numel() == 1 else None
         self.lo, self.hi = (_on_cpu(x, call) for x in (call.lo, call.hi))
         self.hides = any(x is not None for x in (call.lo, call.hi, call.mask, call.predicate))
         self.hides = self.hides or call.bias is not None
@@ -66,6 +68,11 @@ class Tiler:
         self.clean = not self.hides or bool(self.v.isfinite().all())
         self._buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         self.seed = 0 if call.seed is None else int(call.seed)
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """The queries times their scales."""
+        return self.q * (self.scale / self.unit)[..., None]
 
     def blocks(self) -> Iterator[Block]:
         """Blocks of rows that share a buffer."""
@@ -200,6 +207,8 @@ def logits(tiler: Tiler, block: Block, keys: slice) -> Tensor:
 def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     """Scale * score of a tile."""
     k = tiler.keyed(block, keys, tiler.k)
+    if tiler.factor is not None:
+        return pairs("logits", tiler.wide_rows(block, tiler.q), k, tiler, factor=tiler.factor)
     if tiler.call.additive is None:
         return pairs("logits", tiler.wide_rows(block, tiler.scaled), k, tiler)
     q, scale = tiler.wide_rows(block, tiler.q), tiler.rows(block, tiler.scale)
@@ -214,13 +223,15 @@ def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     return s
 
 
-def pairs(name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler) -> Tensor:
-    """a . b of every pair of rows, [N, R, T], in the buffer `name`."""
+def pairs(
+    name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: float = 1.0
+) -> Tensor:
+    """factor * a . b of every pair of rows, [N, R, T], in the buffer `name`."""
     out = tiler.buffer(name, (len(a_NRD), a_NRD.shape[1], b_NTD.shape[1]))
     if out.numel() < _LARGE * len(out):
-        return torch.bmm(a_NRD, b_NTD.mT, out=out)
+        return torch.baddbmm(out, a_NRD, b_NTD.mT, beta=0, alpha=factor, out=out)
     for a, b, o in zip(a_NRD, b_NTD, out, strict=True):
-        torch.mm(a, b.mT, out=o)  # large products are a tenth faster one by one
+        torch.addmm(o, a, b.mT, beta=0, alpha=factor, out=o)  # a tenth faster one by one
     return out
 
 
