@@ -15,11 +15,15 @@ from torch import Tensor, nn
 
 from attentropy.observe import stack
 from attentropy.observe.asked import Asked
+from attentropy.observe.changes import Change
 from attentropy.observe.recorder import heads_of, softmax_stats
+from attentropy.observe.run import changes_of, leave
 from attentropy.observe.sight import FAR, nowhere, read_table
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 from attentropy.types import Attended
+
+BY_HAND = "attention computed by hand"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,8 +108,12 @@ def _is_last(x: Tensor, dim: Any) -> bool:
 @torch.no_grad()
 def _observe(logits: Tensor, weights: Tensor) -> None:
     module = stack.current()
+    if module is None:
+        return
+    if not torch.compiler.is_compiling() and _attends(module, logits):
+        leave(module, BY_HAND)
     owner = owner_of(module)
-    if owner is None or module is None or not owner.recorder.wants():
+    if owner is None or not owner.recorder.wants():
         return
     named = stack.looks_like_attention(owner.name, module)
     shape = _four(module, logits, named=named)
@@ -120,6 +128,16 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     nothing = s[..., :0]
     asked = Tapped(q=nothing, k=nothing, v=nothing, sight=sight, scale=1.0, s=s)
     owner.recorder.record(owner, asked, None, softmax_stats(s, p, seen))
+
+
+def _attends(module: nn.Module, logits: Tensor) -> bool:
+    """Is a softmax of a steered module one of attention?"""
+    changes = changes_of(module)
+    if not changes:
+        return False
+    name = next((change.touch.name for change in changes if isinstance(change, Change)), "")
+    named = stack.looks_like_attention(name, module)
+    return (named and logits.dim() > 3) or _four(module, logits, named=named) is not None
 
 
 def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, int, int] | None:
