@@ -1,14 +1,17 @@
 """Errors as one sentence on stderr, exit code 1, no traceback unless `--debug` asks for it."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
 import click
 
 from attentropy.errors import AttentropyError
 
 _ASKED = "attentropy.debug"
+_OURS = "attentropy: "
 
 
 def debug_option() -> click.Option:
@@ -26,7 +29,9 @@ def debug_option() -> click.Option:
 def one_sentence(ctx: click.Context) -> Iterator[None]:
     """Turn an expected failure inside the block into a click error, and Ctrl-C into code 130."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn(warnings.showwarning)
+            yield
     except BrokenPipeError:  # the reader has gone, which click knows how to end
         raise
     except (AttentropyError, OSError) as error:
@@ -36,6 +41,18 @@ def one_sentence(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
         ctx.exit(130)
+
+
+def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Warnings of attentropy itself as one line on stderr."""
+
+    def show(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+        text = str(message)
+        if not text.startswith(_OURS):
+            return otherwise(message, *args, **kwargs)
+        click.echo(f"Warning: {text.removeprefix(_OURS)}", err=True)
+
+    return show
 
 
 def sentence(error: BaseException) -> str:

@@ -54,7 +54,7 @@ def calibrate(
     """
     batches = _check(model, batches, lengths, hold=hold, method=method)
     run = _Run(model, batches, _next_token if loss is None else loss)
-    handle = steer(model, qk_norm=_as_they_are)  # refuses at once what cannot be steered
+    handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
     try:
         first = run.measure(lengths[0], FACTORS)
     finally:
@@ -128,7 +128,8 @@ class _Run:
         return _Measured(watch.curves, math.exp(total / tokens) if tokens else None)
 
 
-def _as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys of a change that changes nothing, to see whether one would."""
     return q, k
 
 

@@ -16,12 +16,10 @@ from attentropy.scans.findings import diagnosed
 from attentropy.scans.inputs import describe_ids
 from attentropy.scans.listener import Listener
 from attentropy.scans.maps import draw_maps
-from attentropy.scans.measure import Found, measure
+from attentropy.scans.measure import REFUSALS, Found, measure
 from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanError, Skipped
 from attentropy.scans.sources import Placement, describe_model
 from attentropy.scans.trend import slopes
-
-REFUSALS = (RuntimeError, IndexError, ValueError, NotImplementedError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +71,9 @@ def scan(
     asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, origin.model, len(tokens))
     if calibrate:
-        from attentropy.scans.calibration import calibrated, check_one_text, check_reach
+        from attentropy.scans.calibration import calibrated, check
 
-        check_reach(origin.model, wanted)
-        check_one_text(model)
+        check(model, origin.model, tokens, wanted)
     for skip in skipped:
         listener.say(f"length {skip.length:,} is left out: {skip.reason}")
     reader = _Reader(model, spans.Windows.of(tokens, wanted, batch=batch), listener)

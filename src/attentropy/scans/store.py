@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attentropy.scans.schema import Scan, ScanError, decode, encode
@@ -42,9 +43,27 @@ def load(path: Path) -> Scan:
     return decode(data, name=str(inside))
 
 
-def prepare(folder: Path) -> None:
-    """Make `folder` and see that it can be written before any work is done."""
+@contextmanager
+def prepared(folder: Path) -> Iterator[None]:
+    """Make `folder` and see that it can be written, before any work is done inside the block.
+
+    If the block fails, folders that were made here and are still empty go again.
+    """
+    made: list[Path] = []
     try:
+        _make(folder, made)
+        yield
+    except BaseException:
+        for one in made:
+            with suppress(OSError):
+                one.rmdir()
+        raise
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Tell `made` of the folders that were not there, innermost first."""
+    try:
+        made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
