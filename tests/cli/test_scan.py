@@ -247,6 +247,17 @@ def test_a_model_that_cannot_be_changed_is_refused_before_it_is_measured(
     assert not (tmp_path / "out").exists()
 
 
+def test_attention_by_hand_is_scanned_and_reported(call, tmp_path):
+    result = call("--lengths", "16,32", "--json", model="scans.tiny:by_hand")
+    assert result.exit_code == 0, result.output
+    assert leftovers(tmp_path / "out") == ["report.html", "scan.json"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    payload = json.loads(page.split('id="payload">')[1].split("</script>")[0])
+    constant, *_, unknown = payload["scan"]["predictions"]["curves"][0][0]
+    assert constant[0] > 0
+    assert unknown == [None, None]  # log n / d of a head whose d is not seen
+
+
 @pytest.mark.filterwarnings("default:attentropy")
 def test_parts_that_cannot_be_changed_are_told_in_one_line(call, tmp_path):
     result = call("--lengths", "16,32,64", "--calibrate", "--json", model="scans.tiny:half_by_hand")

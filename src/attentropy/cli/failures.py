@@ -48,9 +48,10 @@ def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
 
     def show(message: Warning | str, *args: Any, **kwargs: Any) -> None:
         text = str(message)
-        if not text.startswith(_OURS):
-            return otherwise(message, *args, **kwargs)
-        click.echo(f"Warning: {text.removeprefix(_OURS)}", err=True)
+        if text.startswith(_OURS):
+            click.echo(f"Warning: {text.removeprefix(_OURS)}", err=True)
+        else:
+            otherwise(message, *args, **kwargs)
 
     return show
 
