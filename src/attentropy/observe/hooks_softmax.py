@@ -6,14 +6,14 @@ the weights afterwards is not seen, so there is no output norm.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.observe import stack
+from attentropy.observe import hooks_transformers, stack
 from attentropy.observe.asked import Asked
 from attentropy.observe.changes import Change
 from attentropy.observe.recorder import heads_of, softmax_stats
@@ -125,9 +125,25 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     s = s.double() if s.dtype == torch.float64 else s.float()
     seen = (s > nowhere(logits.dtype)) & ((s > FAR / 2) | (p > 0))
     sight = read_table(seen, shape[2], shape[3], cross=owner.kind == "cross")
+    sight = replace(sight, real=_real(shape[0], shape[2]))
     nothing = s[..., :0]
     asked = Tapped(q=nothing, k=nothing, v=nothing, sight=sight, scale=1.0, s=s)
     owner.recorder.record(owner, asked, None, softmax_stats(s, p, seen))
+
+
+def _real(batch: int, queries: int) -> Tensor | None:
+    """Queries that are no padding, [B,1,Q], as the innermost transformers model was told.
+
+    A mask that shows every query its own key, as that of XLNet does, does not tell.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    model = next((m for m in reversed(Working.running) if hooks_transformers.is_one(m)), None)
+    owner = owner_of(model)
+    tokens = None if owner is None else owner.tokens
+    if tokens is None or tuple(tokens.shape) != (batch, queries):
+        return None
+    return (tokens != 0)[:, None]
 
 
 def _attends(module: nn.Module, logits: Tensor) -> bool:
