@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -62,6 +63,28 @@ def sentence(error: BaseException) -> str:
         about = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{about}"
     return " ".join(str(error).split())
+
+
+def check_file(out: Path | None) -> None:
+    """Refuse before any work is done an --out that cannot be a file; None is none."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise click.ClickException(f"cannot write --out {out}: it is a folder, not a file")
+    if not out.parent.is_dir():
+        raise click.ClickException(f"cannot write --out {out}: there is no folder {out.parent}")
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """Name `path` in what goes wrong when it is written inside the block."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise click.ClickException(f"cannot write {path or 'to stdout'}: {reason}") from error
 
 
 def needs(what: str, extra: str, *modules: str) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from attentropy.cli.failures import check_file, writing
+
 
 @click.command()
 @click.argument("name", metavar="RUN")
@@ -23,6 +25,7 @@ def _write(name: str, out: Path | None) -> Path:
     from attentropy.report.runstore import find_run, read_run
     from attentropy.scans.store import load, write_atomically
 
+    check_file(out)
     given = Path(name)
     if given.suffix == ".json" or (given / "scan.json").is_file():
         page = scan_page(load(given))
@@ -31,5 +34,7 @@ def _write(name: str, out: Path | None) -> Path:
         found = find_run(name)
         page = run_page(read_run(found))
         target = found.with_suffix(".html")
-    write_atomically(out or target, page.encode())
-    return out or target
+    target = out or target
+    with writing(target):
+        write_atomically(target, page.encode())
+    return target

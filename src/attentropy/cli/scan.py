@@ -54,7 +54,7 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.scans.job import run
     from attentropy.scans.store import load, save, write_atomically
 
-    other = load(options["compare"]) if options["compare"] else None
+    other = load(options["compare"], argument="--compare") if options["compare"] else None
     job = _job(model, out, options)
     try:
         with progress(quiet=options["as_json"]) as listener:
@@ -89,7 +89,9 @@ def _job(model: str | None, out: Path, options: dict[str, Any]) -> "Job":
         device=options["device"],
         threads=options["threads"],
         calibrate=options["calibrate"],
-        resume=load(out) if options["resume"] and (out / "scan.json").exists() else None,
+        resume=load(out, argument="--resume")
+        if options["resume"] and (out / "scan.json").exists()
+        else None,
         permissions=Permissions(
             pickle=options["allow_pickle"],
             remote_code=options["trust_remote_code"],

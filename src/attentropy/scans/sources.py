@@ -82,6 +82,8 @@ def place(model: nn.Module, placement: Placement) -> nn.Module:
 
     try:
         device, dtype = torch.device(placement.device), getattr(torch, placement.dtype)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
         return model.to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]

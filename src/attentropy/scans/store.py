@@ -33,14 +33,15 @@ def save(folder: Path, scan: Scan) -> Path:
     return path
 
 
-def load(path: Path) -> Scan:
-    """Read a scan.json, or the one inside a folder."""
+def load(path: Path, *, argument: str = "") -> Scan:
+    """Read a scan.json, or the one inside a folder; errors begin with the name of an argument."""
     inside = path / "scan.json" if path.is_dir() else path
+    name = f"{argument} {inside}".strip()
     try:
         data = inside.read_bytes()
     except FileNotFoundError as error:
-        raise ScanError(f"{inside} does not exist") from error
-    return decode(data, name=str(inside))
+        raise ScanError(f"{name} does not exist") from error
+    return decode(data, name=name)
 
 
 @contextmanager
