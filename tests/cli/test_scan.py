@@ -99,6 +99,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments,
     [
         ("absent", "MODEL absent does not exist"),
         (".", "MODEL . is no model: it has no config.json"),
+        ("scans.tiny:leaving", "MODEL scans.tiny:leaving failed: SystemExit: 3"),
         ("scans.tiny:number", "must return a torch.nn.Module, got int"),
     ],
 )
@@ -144,6 +145,13 @@ def test_a_length_the_model_refuses_is_named_and_the_others_go_on(call, tmp_path
 
 def test_a_model_that_refuses_every_length_fails(call):
     assert "more than 100 tokens" in failed(call("--lengths", "128", model="scans.tiny:picky"))
+
+
+@pytest.mark.parametrize("more", [[], ["--calibrate"]])
+def test_a_model_with_a_mistake_of_its_own_is_one_sentence(call, tmp_path, more):
+    message = failed(call("--lengths", "16,64", *more, model="scans.tiny:wrong"))
+    assert message == "Error: the model cannot read 16 tokens: KeyError: 'positions'"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(call, tmp_path, monkeypatch):

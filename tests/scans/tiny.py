@@ -49,6 +49,21 @@ class Picky(Tiny):
         return super().forward(ids)
 
 
+class Wrong(Tiny):
+    """Has a mistake of its own."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        raise KeyError("positions")
+
+
+def wrong() -> Wrong:
+    return Wrong()
+
+
+def leaving() -> None:
+    raise SystemExit(3)
+
+
 def make() -> Tiny:
     torch.manual_seed(0)
     return Tiny()

@@ -79,6 +79,7 @@ def _job(model: str | None, out: Path, options: dict[str, Any]) -> "Job":
     from attentropy.scans.sources import Permissions
     from attentropy.scans.store import load
 
+    going_on = options["resume"] and (out / "scan.json").exists()
     return Job(
         model=model,
         texts=options["texts"],
@@ -89,9 +90,7 @@ def _job(model: str | None, out: Path, options: dict[str, Any]) -> "Job":
         device=options["device"],
         threads=options["threads"],
         calibrate=options["calibrate"],
-        resume=load(out, argument="--resume")
-        if options["resume"] and (out / "scan.json").exists()
-        else None,
+        resume=load(out, argument="--resume") if going_on else None,
         permissions=Permissions(
             pickle=options["allow_pickle"],
             remote_code=options["trust_remote_code"],

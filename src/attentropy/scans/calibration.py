@@ -13,7 +13,7 @@ from attentropy.observe.plan import Plan
 from attentropy.observe.steer import steer
 from attentropy.scans import words
 from attentropy.scans.lengths import Windows
-from attentropy.scans.measure import REFUSALS, has_decoder_beside, logits_of, read, text_loss
+from attentropy.scans.measure import has_decoder_beside, logits_of, read, text_loss
 from attentropy.scans.schema import Calibration, CalibrationRow, Model, Scan, ScanError
 
 CALL = 'at.steer(model, at.Plan.load("plan.json"))'
@@ -54,7 +54,7 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
             f"--calibrate takes models whose attention can be changed, and {type(model).__name__} "
             "computes it by hand or with a kernel of its own: scan without it"
         ) from error
-    except REFUSALS:  # a model that cannot read is told when it is measured
+    except Exception:  # a model that cannot read is told when it is measured
         return
     finally:
         handle.undo()

@@ -20,7 +20,6 @@ from attentropy.scans.schema import Layer, Measure, Number, ScanError
 from attentropy.scans.statistics import DIAGNOSTIC, STATISTIC
 
 CHUNK = 128  # positions whose logits are compared with the text at a time
-REFUSALS = (RuntimeError, IndexError, ValueError, NotImplementedError)
 
 
 class Found(NamedTuple):

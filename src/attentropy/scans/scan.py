@@ -16,7 +16,7 @@ from attentropy.scans.findings import diagnosed
 from attentropy.scans.inputs import describe_ids
 from attentropy.scans.listener import Listener
 from attentropy.scans.maps import draw_maps
-from attentropy.scans.measure import REFUSALS, Found, measure
+from attentropy.scans.measure import Found, measure
 from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanError, Skipped
 from attentropy.scans.sources import Placement, describe_model
 from attentropy.scans.trend import slopes
@@ -128,9 +128,9 @@ def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) 
         return
     try:
         found = reader.measure(length)
-    except REFUSALS as error:
-        if isinstance(error, AttentropyError):
-            raise
+    except AttentropyError:
+        raise
+    except Exception as error:  # whatever the code of a model raises
         if not state.measures:
             said = f"{type(error).__name__}: {_first_line(error)}"
             raise ScanError(f"the model cannot read {length:,} tokens: {said}") from error

@@ -115,7 +115,7 @@ def _from_factory(name: str, placement: Placement) -> Source:
     factory = _import(module_name, attribute, name)
     try:
         model = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ScanError(f"MODEL {name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
