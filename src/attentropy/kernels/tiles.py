@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -58,7 +59,8 @@ class Tiler:
         self.q, self.k, self.v = (x.detach().to(wide) for x in (call.q, call.k, call.v))
         self.k, self.v = self.k.contiguous(), self.v.contiguous()
         self.scale = call.scale.detach().to(wide).expand(call.q.shape[:3])
-        self.scaled = self.q * (self.scale / unit)[..., None]
+        # unscaled products of bounded calls do not overflow, and need no scaled copy of q
+        self.factor = float(call.scale) / unit if unit != 1.0 and call.scale.numel() == 1 else None
         self.lo, self.hi = (_on_cpu(x, call) for x in (call.lo, call.hi))
         self.hides = any(x is not None for x in (call.lo, call.hi, call.mask, call.predicate))
         self.hides = self.hides or call.bias is not None
@@ -66,6 +68,11 @@ class Tiler:
         self.clean = not self.hides or bool(self.v.isfinite().all())
         self._buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         self.seed = 0 if call.seed is None else int(call.seed)
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """The queries times their scales."""
+        return self.q * (self.scale / self.unit)[..., None]
 
     def blocks(self) -> Iterator[Block]:
         """Blocks of rows that share a buffer."""
@@ -200,6 +207,8 @@ def logits(tiler: Tiler, block: Block, keys: slice) -> Tensor:
 def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     """Scale * score of a tile."""
     k = tiler.keyed(block, keys, tiler.k)
+    if tiler.factor is not None:
+        return pairs("logits", tiler.wide_rows(block, tiler.q), k, tiler, factor=tiler.factor)
     if tiler.call.additive is None:
         return pairs("logits", tiler.wide_rows(block, tiler.scaled), k, tiler)
     q, scale = tiler.wide_rows(block, tiler.q), tiler.rows(block, tiler.scale)
@@ -214,12 +223,15 @@ def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     return s
 
 
-def pairs(name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler) -> Tensor:
-    """a . b of every pair of rows, [N, R, T], in the buffer `name`."""
+def pairs(
+    name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: float = 1.0
+) -> Tensor:
+    """factor * a . b of every pair of rows, [N, R, T], in the buffer `name`."""
     out = tiler.buffer(name, (len(a_NRD), a_NRD.shape[1], b_NTD.shape[1]))
-    if len(out) != 1:
-        return torch.bmm(a_NRD, b_NTD.mT, out=out)
-    torch.mm(a_NRD[0], b_NTD[0].mT, out=out[0])  # a tenth faster than bmm of one
+    if out.numel() < _LARGE * len(out):
+        return torch.baddbmm(out, a_NRD, b_NTD.mT, beta=0, alpha=factor, out=out)
+    for a, b, o in zip(a_NRD, b_NTD, out, strict=True):
+        torch.addmm(o, a, b.mT, beta=0, alpha=factor, out=o)  # a tenth faster one by one
     return out
 
 
@@ -260,21 +272,31 @@ def hide(s4: Tensor, tiler: Tiler, block: Block, keys: slice, *, value: float) -
     call = tiler.call
     k = torch.arange(keys.start, keys.stop, device=s4.device)
     if tiler.lo is not None:
-        lo = tiler.part(block, tiler.lo)
+        lo = _unexpanded(tiler.part(block, tiler.lo))
         end = min(int(lo.max()), keys.stop) - keys.start
         if end > 0:
-            s4[..., :end].masked_fill_(k[:end] < lo[..., None].to(k.device), value)
+            _fill(s4[..., :end], k[:end] < lo[..., None].to(k.device), value)
     if tiler.hi is not None:
-        hi = tiler.part(block, tiler.hi)
+        hi = _unexpanded(tiler.part(block, tiler.hi))
         start = max(int(hi.min()), keys.start) - keys.start
         if start < len(k):
-            s4[..., start:].masked_fill_(k[start:] >= hi[..., None].to(k.device), value)
+            _fill(s4[..., start:], k[start:] >= hi[..., None].to(k.device), value)
     if call.mask is not None:
-        s4.masked_fill_(~table_part(call.mask, tiler, block, keys), value)
+        _fill(s4, ~table_part(call.mask, tiler, block, keys), value)
     if call.predicate is not None:
-        s4.masked_fill_(~call.predicate.predicate(tiler.where(block, keys)), value)
+        _fill(s4, ~call.predicate.predicate(tiler.where(block, keys)), value)
     if call.bias is not None:
-        s4.masked_fill_(table_part(call.bias, tiler, block, keys).isneginf(), value)
+        _fill(s4, table_part(call.bias, tiler, block, keys).isneginf(), value)
+
+
+def _unexpanded(x: Tensor) -> Tensor:
+    """Without what expand() repeated."""
+    return x[tuple(slice(None) if step else slice(0, 1) for step in x.stride())]
+
+
+def _fill(x: Tensor, where: Tensor, value: float) -> None:
+    """x.masked_fill_, which takes three times as long."""
+    torch.where(where, x.new_tensor(value), x, out=x)
 
 
 def lost_rows(tiler: Tiler, m: Tensor) -> Tensor:
@@ -310,15 +332,15 @@ def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
 
 
 def weighted(p_NRT: Tensor, v_NTD: Tensor) -> Tensor:
-    """p v, for one large product on a CPU by oneDNN: a fifth faster there than torch.bmm.
+    """p v, for large products on a CPU by oneDNN: a fifth faster there than torch.bmm.
 
     torch has no other name for that product in float32.
     """
     plain = p_NRT.dtype == torch.float32 and p_NRT.device.type == "cpu"
-    if _ONEDNN is None or not plain or len(p_NRT) != 1 or p_NRT.numel() < _LARGE:
+    if _ONEDNN is None or not plain or p_NRT.numel() < _LARGE * max(1, len(p_NRT)):
         return torch.bmm(p_NRT, v_NTD)
-    product: Tensor = _ONEDNN(p_NRT[0], v_NTD[0].mT, None, "none", [], "")
-    return product[None]
+    both = zip(p_NRT, v_NTD, strict=True)
+    return torch.stack([_ONEDNN(p, v.mT, None, "none", [], "") for p, v in both])
 
 
 def dropped(tiler: Tiler, block: Block, keys: slice) -> Tensor | None:
