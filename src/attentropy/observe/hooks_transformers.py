@@ -158,15 +158,15 @@ def tokens_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not is_one(module):
         return None
     mask = kwargs.get("attention_mask")
-    place = _place_of_mask(type(module))
+    place = _place_of_mask(type(module).forward)
     if mask is None and place is not None and place < len(args):
         mask = args[place]
     return mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
 
 
 @cache
-def _place_of_mask(kind: type[nn.Module]) -> int | None:
-    names = [name for name in signature(kind.forward).parameters if name != "self"]
+def _place_of_mask(forward: Callable[..., Any]) -> int | None:
+    names = [name for name in signature(forward).parameters if name != "self"]
     return names.index("attention_mask") if "attention_mask" in names else None
 
 
