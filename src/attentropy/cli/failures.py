@@ -66,7 +66,7 @@ def sentence(error: BaseException) -> str:
 
 
 def check_file(out: Path | None) -> None:
-    """Refuse before any work is done an --out that cannot be a file; None is none."""
+    """Refuse an --out that cannot be a file; None is none."""
     if out is None:
         return
     if out.is_dir():

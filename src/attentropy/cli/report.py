@@ -25,7 +25,6 @@ def _write(name: str, out: Path | None) -> Path:
     from attentropy.report.runstore import find_run, read_run
     from attentropy.scans.store import load, write_atomically
 
-    check_file(out)
     given = Path(name)
     if given.suffix == ".json" or (given / "scan.json").is_file():
         page = scan_page(load(given))
@@ -34,6 +33,7 @@ def _write(name: str, out: Path | None) -> Path:
         found = find_run(name)
         page = run_page(read_run(found))
         target = found.with_suffix(".html")
+    check_file(out)
     target = out or target
     with writing(target):
         write_atomically(target, page.encode())
