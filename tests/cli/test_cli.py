@@ -93,7 +93,7 @@ def test_every_command_has_debug_once(name):
         (("bench", "--repeat", "0"), 2, "0 is not in the range x>=1"),
         (("watch", "run", "--every", "0"), 2, "is not in the range"),
         (("claims", "--source", "9"), 2, "sources are 000, 001, 002, 003, 004"),
-        (("curves", "--only", "entropy_length", "--out", "taken"), 1, "File exists: taken"),
+        (("curves", "--only", "entropy_length", "--out", "taken"), 2, "'taken' is a file"),
         (("lab", "sparsity", "--quick", "--out", "taken/below"), 1, "Not a directory: taken/below"),
         (("report", "taken", "--out", "nowhere/x.html"), 1, "taken is no run of attentropy"),
         (("runs", "--dir", "taken"), 2, "Directory 'taken' is a file"),
@@ -112,8 +112,8 @@ def test_a_mistake_is_one_sentence(arguments, code, message, tmp_path, monkeypat
 def test_debug_shows_the_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("a file")
-    done = call("curves", "--only", "entropy_length", "--out", "taken", "--debug")
-    assert isinstance(done.exception, FileExistsError)
+    done = call("curves", "--only", "entropy_length", "--out", "taken/below", "--debug")
+    assert isinstance(done.exception, NotADirectoryError)
 
 
 def test_the_module_is_the_command():

@@ -89,8 +89,9 @@ def test_default_lengths_end_at_four_times_the_trained_length(call, tmp_path):
 def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9")
+    there = sorted(os.listdir(tmp_path))
     assert message in failed(call(*arguments))
-    assert leftovers(tmp_path / "out") == []
+    assert sorted(os.listdir(tmp_path)) == there
 
 
 @pytest.mark.parametrize(
@@ -98,12 +99,24 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments,
     [
         ("absent", "MODEL absent does not exist"),
         (".", "MODEL . is no model: it has no config.json"),
+        ("scans.tiny:leaving", "MODEL scans.tiny:leaving failed: SystemExit: 3"),
         ("scans.tiny:number", "must return a torch.nn.Module, got int"),
     ],
 )
 def test_a_model_that_is_none(call, tmp_path, model, message):
     assert message in failed(call(model=model))
-    assert leftovers(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_scan_leaves_folders_as_they_were(call, tmp_path):
+    (tmp_path / "there").mkdir()
+    assert "does not exist" in failed(call("--out", "there", model="absent"))
+    assert (tmp_path / "there").is_dir()
+    assert "does not exist" in failed(call("--out", "there/one/two", model="absent"))
+    assert leftovers(tmp_path / "there") == []
+    (tmp_path / "there" / "note.txt").write_text("mine")
+    assert "does not exist" in failed(call("--out", "there", model="absent"))
+    assert leftovers(tmp_path / "there") == ["note.txt"]
 
 
 def test_debug_shows_the_traceback(call):
@@ -132,6 +145,13 @@ def test_a_length_the_model_refuses_is_named_and_the_others_go_on(call, tmp_path
 
 def test_a_model_that_refuses_every_length_fails(call):
     assert "more than 100 tokens" in failed(call("--lengths", "128", model="scans.tiny:picky"))
+
+
+@pytest.mark.parametrize("more", [[], ["--calibrate"]])
+def test_a_model_with_a_mistake_of_its_own_is_one_sentence(call, tmp_path, more):
+    message = failed(call("--lengths", "16,64", *more, model="scans.tiny:wrong"))
+    assert message == "Error: the model cannot read 16 tokens: KeyError: 'positions'"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(call, tmp_path, monkeypatch):
@@ -221,7 +241,44 @@ def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
 def test_calibration_needs_a_longer_length(call, tmp_path):
     message = failed(call("--lengths", "16,32", "--calibrate"))
     assert "--calibrate needs a length beyond 32, got [16, 32]" in message
-    assert leftovers(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_cannot_be_changed_is_refused_before_it_is_measured(
+    call, tmp_path, monkeypatch
+):
+    from attentropy.scans import scan as module
+
+    monkeypatch.setattr(module, "measure", lambda *a, **k: pytest.fail("measured"))
+    message = failed(call("--lengths", "16,64", "--calibrate", model="scans.tiny:by_hand"))
+    assert "--calibrate takes models whose attention can be changed, and Tiny computes" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_attention_by_hand_is_scanned_and_reported(call, tmp_path):
+    result = call("--lengths", "16,32", "--json", model="scans.tiny:by_hand")
+    assert result.exit_code == 0, result.output
+    assert leftovers(tmp_path / "out") == ["report.html", "scan.json"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    payload = json.loads(page.split('id="payload">')[1].split("</script>")[0])
+    constant, *_, unknown = payload["scan"]["predictions"]["curves"][0][0]
+    assert constant[0] > 0
+    assert unknown == [None, None]  # log n / d of a head whose d is not seen
+
+
+@pytest.mark.filterwarnings("default:attentropy")
+def test_parts_that_cannot_be_changed_are_told_in_one_line(call, tmp_path):
+    result = call("--lengths", "16,32,64", "--calibrate", "--json", model="scans.tiny:half_by_hand")
+    assert result.exit_code == 0, result.output
+    told = [line for line in result.stderr.splitlines() if "left alone" in line]
+    assert len(told) == 1
+    assert told[0].startswith("Warning: steer() left alone layers.0 (attention computed by hand)")
+    assert list(load(tmp_path / "out").calibration.plan["factors"]) == ["layers.1"]
+
+
+def test_calibration_of_a_model_that_cannot_read_says_so(call):
+    message = failed(call("--lengths", "128,256", "--calibrate", model="scans.tiny:picky"))
+    assert "the model cannot read 128 tokens: RuntimeError: more than 100 tokens" in message
 
 
 def test_without_a_model_the_embedded_one_is_scanned(tmp_path, monkeypatch):

@@ -128,3 +128,38 @@ def test_parts_of_transformers_models_without_the_interface_are_told():
     with pytest.warns(RuntimeWarning, match=why), at.watch(model) as w:
         model(input_ids=ids, decoder_input_ids=ids)
     assert {row.layer.partition(".")[0] for row in w.heads()} == {"decoder"}
+
+
+@pytest.mark.parametrize("positional", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+@torch.no_grad()
+def test_padded_queries_of_xlnet_which_see_themselves_do_not_count(side, positional):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.XLNetConfig(vocab_size=64, d_model=32, n_layer=2, n_head=4, d_inner=32)
+    torch.manual_seed(0)
+    model, ids = transformers.XLNetModel(config).eval(), torch.randint(3, 60, (2, 9))
+    mask, pad = torch.ones(2, 9), slice(None, 4) if side == "left" else slice(-4, None)
+    mask[1, pad] = 0
+    with at.watch(model, sample=None) as w:
+        model(ids, mask) if positional else model(ids, attention_mask=mask)
+    whole, short = ids[:1], ids[1:, 4:] if side == "left" else ids[1:, :-4]
+    with at.watch(model, sample=None) as v:
+        model(whole)
+        model(short)  # the same rows, without padding
+    for padded, plain in zip(w.heads(), v.heads(), strict=True):
+        assert padded.rows == plain.rows == 14
+        assert padded.entropy == pytest.approx(plain.entropy, rel=1e-5)
+        assert padded.max_logit == pytest.approx(plain.max_logit, rel=1e-5)
+
+
+@torch.no_grad()
+def test_a_mask_of_the_pass_before_is_forgotten():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.XLNetConfig(vocab_size=64, d_model=32, n_layer=1, n_head=4, d_inner=32)
+    model, ids = transformers.XLNetModel(config).eval(), torch.randint(3, 60, (1, 9))
+    mask = torch.ones(1, 9)
+    mask[0, :4] = 0
+    with at.watch(model) as w:
+        model(ids, attention_mask=mask)
+        model(ids)
+    assert {row.rows for row in w.heads()} == {5 + 9}

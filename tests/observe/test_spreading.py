@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import attentropy as at
 
 from ..processes import spawn
+from .test_reach import HandAttention
 
 
 def build(**options):
@@ -57,6 +58,11 @@ def work(rank):
         at.steer(model, context_parallel=mesh)
         with pytest.raises(at.UnsupportedError, match=message):
             logits(model, tokens, **asked)
+    model = HandAttention(hand=True)
+    handle = at.steer(model, context_parallel=mesh)
+    with pytest.raises(at.UnsupportedError, match="cannot spread attention computed by hand"):
+        model(torch.zeros(1, 12, 8))
+    handle.undo()
     model = build()
     at.steer(model, context_parallel=mesh)
     message = "watch.. does not record a model under context"

@@ -34,6 +34,7 @@ def test_sdpa_in_one_graph():
     torch.testing.assert_close(watched, plain)
     for one, three in zip(w.heads(), v.heads(), strict=True):
         assert three.rows == 3 * one.rows
+        assert three.causal is one.causal is True
         assert three.entropy == pytest.approx(one.entropy, rel=1e-6)
         assert three.max_logit == pytest.approx(one.max_logit, rel=1e-6)
     unwatched = compiled(x, CAUSAL)
@@ -57,6 +58,18 @@ def test_transformers_in_one_graph_with_gradients(wrapped):
     weight.grad = None
     assert {row.rows for row in w.heads()} == {28}
     assert w.heads()[0].layer == "model.layers.0.self_attn"
+
+
+@pytest.mark.parametrize(("name", "causal"), [("llama", True), ("bert", False)])
+@torch.no_grad()
+def test_a_compiled_call_with_a_mask_tells_whether_it_is_causal(name, causal):
+    pytest.importorskip("transformers")
+    model, batch = build(name, "sdpa"), inputs(name)
+    assert int(batch["attention_mask"].min()) == 0
+    compiled = torch.compile(model, **COMPILED)
+    with at.watch(model) as w:
+        compiled(**batch)
+    assert {row.causal for row in w.heads()} == {causal}
 
 
 LENGTHS = (9, 12, 7, 130)

@@ -80,6 +80,16 @@ def test_advice_names_the_calls_and_the_cost():
     assert second.call.startswith("plan = at.calibrate(model, batches, lengths=[128, 512])")
 
 
+def test_calls_that_would_be_refused_are_not_advised():
+    scan = make_scan(lengths=(64, 128, 512), trained=128, calibrate=False)
+    scan.slopes = [[0.9] * 8] * 6
+    for layer in scan.layers:
+        layer.head_dim = 0  # as that of attention which is computed by hand
+    (advice,) = advise(scan)
+    assert "computes attention by hand, which cannot be steered" in advice.text
+    assert advice.call == ""
+
+
 def test_nothing_to_do_is_no_advice():
     scan = make_scan(calibrate=False)
     scan.slopes = [[0.1] * 8] * 6

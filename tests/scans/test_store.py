@@ -46,8 +46,8 @@ def test_ctrl_c_while_writing_leaves_nothing(tmp_path, monkeypatch):
 def test_an_output_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "out").write_text("")
     for path in (tmp_path / "out", tmp_path / "out" / "deeper"):
-        with pytest.raises(ScanError, match=r"--out .*out.* is not a folder"):
-            store.prepare(path)
+        with pytest.raises(ScanError, match=r"--out .*out.* is not a folder"), store.prepared(path):
+            pytest.fail("entered")
 
 
 def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
@@ -55,8 +55,11 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(store.tempfile, "TemporaryFile", fail)
-    with pytest.raises(ScanError, match="cannot be written: Permission denied"):
-        store.prepare(tmp_path)
+    why = "cannot be written: Permission denied"
+    for path in (tmp_path, tmp_path / "new"):
+        with pytest.raises(ScanError, match=why), store.prepared(path):
+            pytest.fail("entered")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_scan_that_is_not_there_is_named(tmp_path):

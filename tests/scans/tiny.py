@@ -49,6 +49,21 @@ class Picky(Tiny):
         return super().forward(ids)
 
 
+class Wrong(Tiny):
+    """Has a mistake of its own."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        raise KeyError("positions")
+
+
+def wrong() -> Wrong:
+    return Wrong()
+
+
+def leaving() -> None:
+    raise SystemExit(3)
+
+
 def make() -> Tiny:
     torch.manual_seed(0)
     return Tiny()
@@ -73,3 +88,27 @@ def broken() -> None:
 
 
 constant = 3
+
+
+class ByHand(Mix):
+    """The same attention with a softmax of its own, which can be watched but not changed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.mixed(x).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        s = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
+        return x + (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def by_hand() -> Tiny:
+    torch.manual_seed(0)
+    model = Tiny()
+    model.layers = nn.ModuleList(ByHand(4, 32) for _ in range(2))
+    return model
+
+
+def half_by_hand() -> Tiny:
+    model = by_hand()
+    model.layers[1] = Mix(4, 32)
+    return model

@@ -10,12 +10,13 @@ from attentropy.cli.failures import needs
 
 @click.command()
 @click.option(
-    "--out", default="curves", show_default=True, metavar="DIR", help="Where the results go."
-)
+    "--out", default="curves", show_default=True, metavar="DIR", help="Where the results go.",
+    type=click.Path(path_type=Path, file_okay=False),
+)  # fmt: skip
 @click.option("--only", multiple=True, help="Only this figure; repeatable. Names: see --list.")
 @click.option("--list", "list_", is_flag=True, help="List the figures and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
-def command(out: str, only: tuple[str, ...], list_: bool, as_json: bool) -> None:
+def command(out: Path, only: tuple[str, ...], list_: bool, as_json: bool) -> None:
     """Write each figure as PNG and SVG, and the numbers it shows as CSV."""
     from attentropy.report.curves import FIGURES, write
 
@@ -39,7 +40,7 @@ def command(out: str, only: tuple[str, ...], list_: bool, as_json: bool) -> None
     shown = track(
         chosen, "drawing", console=console, transient=True, disable=not console.is_terminal
     )
-    written = {figure.name: [str(path) for path in write(figure, Path(out))] for figure in shown}
+    written = {figure.name: [str(path) for path in write(figure, out)] for figure in shown}
     if as_json:
         click.echo(json.dumps(written))
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from attentropy.cli.failures import needs
+from attentropy.cli.failures import check_file, needs, writing
 
 if TYPE_CHECKING:
     from attentropy.observe.record import StoredRun
@@ -25,8 +25,8 @@ ENDINGS = {".json": "json", ".parquet": "parquet"}
 @click.option("--parquet", "kind", flag_value="parquet", help="Parquet; needs pyarrow.")
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="The file, whose ending .json or .parquet says the form too; if not given RUN.parquet for "
-    "Parquet, else standard output.",
+    help="The file, whose ending .json or .parquet says the form too; if not given "
+    "RUN.parquet for Parquet, else standard output.",
 )  # fmt: skip
 def command(run: str, kind: str | None, out: Path | None) -> None:
     """Write all numbers of RUN (a name or a file) as a table."""
@@ -35,14 +35,15 @@ def command(run: str, kind: str | None, out: Path | None) -> None:
     kind = kind or ENDINGS.get("" if out is None else out.suffix, "csv")
     if kind == "parquet":
         needs("--parquet", "parquet", "pyarrow")
+    check_file(out)
     stored = record.read(run)
-    try:
-        if kind == "parquet":
-            _parquet(stored, out or Path(f"{stored.name}.parquet"))
+    if kind == "parquet":
+        out = out or Path(f"{stored.name}.parquet")
+    with writing(out):
+        if kind == "parquet" and out is not None:
+            _parquet(stored, out)
         else:
             _text(stored, out, _json if kind == "json" else _csv)
-    except OSError as error:
-        raise click.ClickException(f"cannot write: {error}") from error
 
 
 def columns(run: "StoredRun") -> list[str]:

@@ -1,14 +1,18 @@
 """Errors as one sentence on stderr, exit code 1, no traceback unless `--debug` asks for it."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import click
 
 from attentropy.errors import AttentropyError
 
 _ASKED = "attentropy.debug"
+_OURS = "attentropy: "
 
 
 def debug_option() -> click.Option:
@@ -26,7 +30,9 @@ def debug_option() -> click.Option:
 def one_sentence(ctx: click.Context) -> Iterator[None]:
     """Turn an expected failure inside the block into a click error, and Ctrl-C into code 130."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn(warnings.showwarning)
+            yield
     except BrokenPipeError:  # the reader has gone, which click knows how to end
         raise
     except (AttentropyError, OSError) as error:
@@ -38,12 +44,47 @@ def one_sentence(ctx: click.Context) -> Iterator[None]:
         ctx.exit(130)
 
 
+def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Warnings of attentropy itself as one line on stderr."""
+
+    def show(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+        text = str(message)
+        if text.startswith(_OURS):
+            click.echo(f"Warning: {text.removeprefix(_OURS)}", err=True)
+        else:
+            otherwise(message, *args, **kwargs)
+
+    return show
+
+
 def sentence(error: BaseException) -> str:
     """The error in one line; an OSError as its reason and the file it is about."""
     if isinstance(error, OSError) and error.strerror:
         about = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{about}"
     return " ".join(str(error).split())
+
+
+def check_file(out: Path | None) -> None:
+    """Refuse an --out that cannot be a file; None is none."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise click.ClickException(f"cannot write --out {out}: it is a folder, not a file")
+    if not out.parent.is_dir():
+        raise click.ClickException(f"cannot write --out {out}: there is no folder {out.parent}")
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """Name `path` in what goes wrong when it is written inside the block."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise click.ClickException(f"cannot write {path or 'to stdout'}: {reason}") from error
 
 
 def needs(what: str, extra: str, *modules: str) -> None:

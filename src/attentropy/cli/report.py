@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from attentropy.cli.failures import check_file, writing
+
 
 @click.command()
 @click.argument("name", metavar="RUN")
@@ -31,5 +33,8 @@ def _write(name: str, out: Path | None) -> Path:
         found = find_run(name)
         page = run_page(read_run(found))
         target = found.with_suffix(".html")
-    write_atomically(out or target, page.encode())
-    return out or target
+    check_file(out)
+    target = out or target
+    with writing(target):
+        write_atomically(target, page.encode())
+    return target

@@ -4,9 +4,12 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from attentropy.scans.job import Job
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
@@ -38,33 +41,21 @@ def command(model: str | None, **options: Any) -> None:
     MODEL is a transformers folder, a GGUF file or package.module:factory; without it the small
     model that comes with attentropy is scanned.
     """
-    from attentropy.cli.scan_summary import machine, progress, show
-    from attentropy.report import scan_page
-    from attentropy.scans.job import Job, run
-    from attentropy.scans.sources import Permissions
-    from attentropy.scans.store import load, prepare, save, write_atomically
+    from attentropy.scans.store import prepared
 
     out: Path = options["out"]
-    prepare(out)
-    other = load(options["compare"]) if options["compare"] else None
-    job = Job(
-        model=model,
-        texts=options["texts"],
-        tokens=options["tokens"],
-        lengths=options["lengths"],
-        batch=options["batch"],
-        dtype=options["dtype"],
-        device=options["device"],
-        threads=options["threads"],
-        calibrate=options["calibrate"],
-        resume=load(out) if options["resume"] and (out / "scan.json").exists() else None,
-        permissions=Permissions(
-            pickle=options["allow_pickle"],
-            remote_code=options["trust_remote_code"],
-            download=options["allow_download"],
-        ),
-        command=shlex.join(["attentropy", *sys.argv[1:]]),
-    )
+    with prepared(out):
+        _scan(model, out, options)
+
+
+def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
+    from attentropy.cli.scan_summary import machine, progress, show
+    from attentropy.report import scan_page
+    from attentropy.scans.job import run
+    from attentropy.scans.store import load, save, write_atomically
+
+    other = load(options["compare"], argument="--compare") if options["compare"] else None
+    job = _job(model, out, options)
     try:
         with progress(quiet=options["as_json"]) as listener:
             scan = run(job, listener, keep=lambda partial: save(out, partial))
@@ -80,3 +71,30 @@ def command(model: str | None, **options: Any) -> None:
         click.echo(json.dumps(machine(scan, out), allow_nan=False))
     else:
         show(scan, out)
+
+
+def _job(model: str | None, out: Path, options: dict[str, Any]) -> "Job":
+    """What the command line asks for."""
+    from attentropy.scans.job import Job
+    from attentropy.scans.sources import Permissions
+    from attentropy.scans.store import load
+
+    going_on = options["resume"] and (out / "scan.json").exists()
+    return Job(
+        model=model,
+        texts=options["texts"],
+        tokens=options["tokens"],
+        lengths=options["lengths"],
+        batch=options["batch"],
+        dtype=options["dtype"],
+        device=options["device"],
+        threads=options["threads"],
+        calibrate=options["calibrate"],
+        resume=load(out, argument="--resume") if going_on else None,
+        permissions=Permissions(
+            pickle=options["allow_pickle"],
+            remote_code=options["trust_remote_code"],
+            download=options["allow_download"],
+        ),
+        command=shlex.join(["attentropy", *sys.argv[1:]]),
+    )

@@ -29,7 +29,12 @@ def command(name: str | None, inputs: tuple[str, ...], as_json: bool) -> None:
     if not inputs:
         _show(name, as_json)
         return
-    _evaluate(name, dict(_pair(text) for text in inputs), as_json)
+    pairs = [_pair(text) for text in inputs]
+    given = [key for key, _ in pairs]
+    for key in given:
+        if given.count(key) > 1:
+            raise click.UsageError(f"{name}: {key} must be given once, got {given.count(key)}")
+    _evaluate(name, dict(pairs), as_json)
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -223,9 +223,7 @@ def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
     return s
 
 
-def pairs(
-    name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: float = 1.0
-) -> Tensor:
+def pairs(name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: float = 1.0) -> Tensor:
     """factor * a . b of every pair of rows, [N, R, T], in the buffer `name`."""
     out = tiler.buffer(name, (len(a_NRD), a_NRD.shape[1], b_NTD.shape[1]))
     if out.numel() < _LARGE * len(out):

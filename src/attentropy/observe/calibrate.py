@@ -42,7 +42,8 @@ def calibrate(
     """Factors that hold each head's entropy of the first length at the others, and their effect.
 
     Args:
-        model: a model that steer() can change.
+        model: a model that steer() can change; parts of which it cannot are warned of by name and
+            not in the plan.
         batches: what the model is called with: mappings with "input_ids" (or another tensor of
             shape [B,N,...] first), or tensors; each at least as long as the longest length.
         lengths: increasing; the first is the length that the model was trained at.
@@ -53,7 +54,12 @@ def calibrate(
     """
     batches = _check(model, batches, lengths, hold=hold, method=method)
     run = _Run(model, batches, _next_token if loss is None else loss)
-    before = [run.measure(length, FACTORS) for length in lengths]
+    handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
+    try:
+        first = run.measure(lengths[0], FACTORS)
+    finally:
+        handle.undo()
+    before = [first, *(run.measure(length, FACTORS) for length in lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
     one = FACTORS.index(1.0)
@@ -120,6 +126,11 @@ class _Run:
         finally:
             self.model.train(training)
         return _Measured(watch.curves, math.exp(total / tokens) if tokens else None)
+
+
+def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys of a change that changes nothing, to see whether one would."""
+    return q, k
 
 
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:

@@ -5,7 +5,7 @@ A call of a model's own attention is described as `Asked`; one of attend() by it
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -16,6 +16,7 @@ from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.masks import Extent, Mask
 from attentropy.nn._masking import combined
 from attentropy.observe.asked import Asked
+from attentropy.observe.run import Touch
 from attentropy.resolve import Options
 from attentropy.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
 from attentropy.scores import Cosine, Dot, Score, unit
@@ -56,7 +57,7 @@ class Planned:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Change:
-    """What steer() was asked for; fields are its arguments."""
+    """What steer() was asked for; fields are its arguments, and what became of it."""
 
     scale: ScaleRule | float | Tensor | None = None
     temperature: Tensor | None = None
@@ -64,11 +65,17 @@ class Change:
     softcap: float | None = None
     weights: Weights | None = None
     mask: Mask | None = None
-    applied: list[bool] | None = None
+    touch: Touch = field(default_factory=lambda: Touch(""))
+
+    def of(self, name: str) -> "Change":
+        """The same for the module of a name, of which it is noted what becomes of it."""
+        asked = (self.scale, self.temperature, self.softcap, self.weights, self.mask)
+        some = self.qk_norm not in (False, None) or any(value is not None for value in asked)
+        return replace(self, touch=Touch(name, wanted=some))
 
     def __call__(self, module: nn.Module, asked: Asked) -> Asked:
         """The call as it is to be made."""
-        self._reached()
+        self.touch.applied = True
         q, k, scale = _normed(asked.q, asked.k, self.qk_norm)
         asked = replace(asked, q=q, k=k, scale=asked.scale if scale is None else scale)
         if self.mask is not None:
@@ -86,7 +93,7 @@ class Change:
         self, module: nn.Module, q: Tensor, k: Tensor, options: Options
     ) -> tuple[Tensor, Tensor, Options]:
         """The same for a call of attend(), which checks what comes of it."""
-        self._reached()
+        self.touch.applied = True
         q, k, scale = _normed(q, k, self.qk_norm)
         if scale is not None:
             _check_score(options.score)
@@ -122,9 +129,9 @@ class Change:
             new = new / self.temperature.to(visible.device).view(1, -1, 1)
         return new
 
-    def _reached(self) -> None:
-        if self.applied is not None:
-            self.applied[0] = True
+    def leave(self, how: str) -> None:
+        """The module attends in a way that cannot be changed."""
+        self.touch.left = how
 
 
 def check_norm(qk_norm: Norm) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from attentropy.observe.asked import Asked
+from attentropy.observe.hooks_softmax import BY_HAND, Tapped
 from attentropy.observe.recorder import Recorder
 from attentropy.observe.sampled import rows_to_sample
 from attentropy.observe.slots import Owner
@@ -47,9 +48,8 @@ class CurveRecorder(Recorder):
     @torch.no_grad()
     def record(self, owner: Owner, asked: Asked, out: Tensor | None, stats: Stats) -> None:
         """Add the rows of one call to the curve of its layer."""
-        if asked.cross or stats.entropy is None:
-            kind = type(asked.weights).__name__
-            left = "cross-attention" if asked.cross else f"{kind} weights, which have no entropy"
+        left = _left_out(asked, stats)
+        if left is not None:
             self.missed[owner.name] = left
             return
         rows = self._last_rows(asked)
@@ -72,6 +72,17 @@ class CurveRecorder(Recorder):
         queries = asked.sizes[2]
         last = max(1, queries // 8) if asked.sight.is_causal else queries
         return rows_to_sample(last, ROWS, device=asked.q.device) + (queries - last)
+
+
+def _left_out(asked: Asked, stats: Stats) -> str | None:
+    """Why a call has no curve."""
+    if asked.cross:
+        return "cross-attention"
+    if isinstance(asked, Tapped):
+        return f"{BY_HAND}, which cannot be steered"
+    if stats.entropy is None:
+        return f"{type(asked.weights).__name__} weights, which have no entropy"
+    return None
 
 
 def _entropy(asked: Asked, rows: Tensor, factor: float) -> Tensor:

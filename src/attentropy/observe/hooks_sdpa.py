@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attentropy.observe import stack, steer_attend
 from attentropy.observe.asked import Asked
-from attentropy.observe.run import is_touched, run
+from attentropy.observe.run import is_touched, pass_by, run
 from attentropy.observe.sight import (
     Sight,
     causal_from_end,
@@ -27,6 +27,7 @@ from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
 class _Patch:
@@ -83,14 +84,15 @@ def _attention(
             scale=scale, enable_gqa=enable_gqa, **more,
         )  # fmt: skip
 
-    if Working.passing or more or not _usable(query, key, value):
+    module = None if Working.passing else steer_attend.current()
+    if module is None or not is_touched(module):
         return plain()
-    module = steer_attend.current()
-    if not is_touched(module):
+    if more or not _usable(query, key, value):
+        pass_by(module, UNUSABLE)
         return plain()
-    assert module is not None
     q, k, v = (_four(x) for x in (query, key, value))
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        pass_by(module, UNUSABLE)
         return plain()
     asked = Asked(
         q=q,

@@ -6,20 +6,24 @@ the weights afterwards is not seen, so there is no output norm.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.observe import stack
+from attentropy.observe import hooks_transformers, stack
 from attentropy.observe.asked import Asked
+from attentropy.observe.changes import Change
 from attentropy.observe.recorder import heads_of, softmax_stats
+from attentropy.observe.run import changes_of, leave
 from attentropy.observe.sight import FAR, nowhere, read_table
 from attentropy.observe.slots import owner_of
 from attentropy.observe.stack import Working
 from attentropy.types import Attended
+
+BY_HAND = "attention computed by hand"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,8 +108,12 @@ def _is_last(x: Tensor, dim: Any) -> bool:
 @torch.no_grad()
 def _observe(logits: Tensor, weights: Tensor) -> None:
     module = stack.current()
+    if module is None:
+        return
+    if not torch.compiler.is_compiling() and _attends(module, logits):
+        leave(module, BY_HAND)
     owner = owner_of(module)
-    if owner is None or module is None or not owner.recorder.wants():
+    if owner is None or not owner.recorder.wants():
         return
     named = stack.looks_like_attention(owner.name, module)
     shape = _four(module, logits, named=named)
@@ -117,9 +125,35 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     s = s.double() if s.dtype == torch.float64 else s.float()
     seen = (s > nowhere(logits.dtype)) & ((s > FAR / 2) | (p > 0))
     sight = read_table(seen, shape[2], shape[3], cross=owner.kind == "cross")
+    sight = replace(sight, real=_real(shape[0], shape[2]))
     nothing = s[..., :0]
     asked = Tapped(q=nothing, k=nothing, v=nothing, sight=sight, scale=1.0, s=s)
     owner.recorder.record(owner, asked, None, softmax_stats(s, p, seen))
+
+
+def _real(batch: int, queries: int) -> Tensor | None:
+    """Queries that are no padding, [B,1,Q], as the innermost transformers model was told.
+
+    A mask that shows every query its own key, as that of XLNet does, does not tell.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    model = next((m for m in reversed(Working.running) if hooks_transformers.is_one(m)), None)
+    owner = owner_of(model)
+    tokens = None if owner is None else owner.tokens
+    if tokens is None or tuple(tokens.shape) != (batch, queries):
+        return None
+    return (tokens != 0)[:, None]
+
+
+def _attends(module: nn.Module, logits: Tensor) -> bool:
+    """Is a softmax of a steered module one of attention?"""
+    changes = changes_of(module)
+    if not changes:
+        return False
+    name = next((change.touch.name for change in changes if isinstance(change, Change)), "")
+    named = stack.looks_like_attention(name, module)
+    return (named and logits.dim() > 3) or _four(module, logits, named=named) is not None
 
 
 def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, int, int] | None:

@@ -7,6 +7,8 @@ transformers is seen.
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -142,8 +144,30 @@ def _sparse(sight: Sight, indices: Tensor) -> Sight:
 
 def is_model(model: nn.Module) -> bool:
     """Is there a transformers model in it? Imports nothing."""
+    return any(is_one(module) for module in model.modules())
+
+
+def is_one(module: nn.Module) -> bool:
+    """Is it a transformers model itself?"""
     base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
-    return base is not None and any(isinstance(module, base) for module in model.modules())
+    return base is not None and isinstance(module, base)
+
+
+def tokens_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The attention_mask [B,N] that a transformers model is called with."""
+    if not is_one(module):
+        return None
+    mask = kwargs.get("attention_mask")
+    place = _place_of_mask(type(module).forward)
+    if mask is None and place is not None and place < len(args):
+        mask = args[place]
+    return mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+
+@cache
+def _place_of_mask(forward: Callable[..., Any]) -> int | None:
+    names = [name for name in signature(forward).parameters if name != "self"]
+    return names.index("attention_mask") if "attention_mask" in names else None
 
 
 def register() -> None:

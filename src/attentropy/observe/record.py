@@ -56,7 +56,8 @@ def find(run: str | Path) -> Path:
     for path in (Path(run), directory() / f"{run}{SUFFIX}", directory() / str(run)):
         if path.is_file():
             return path
-    raise RunError(f"there is no run {str(run)!r}: no such file, and none in {directory()}")
+    why = "it is a folder, not a file" if Path(run).is_dir() else "no such file"
+    raise RunError(f"there is no run {str(run)!r}: {why}, and none in {directory()}")
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:

@@ -126,9 +126,18 @@ def softmax_stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
 
 def listed(missed: dict[str, str]) -> str:
     """What `missed` says, in a sentence."""
-    ways = sorted(set(missed.values()))
-    each = (f"{', '.join(n or 'the model' for n in missed if missed[n] == w)} ({w})" for w in ways)
-    return f"nothing was recorded of {'; '.join(each)}"
+    return f"nothing was recorded of {each(missed)}"
+
+
+def each(told: dict[str, str]) -> str:
+    """Names of modules with what is told of them, those of one reason together.
+
+    >>> each({"a": "by hand", "b": "by hand", "c": "nested tensors"})
+    'a, b (by hand); c (nested tensors)'
+    """
+    ways = sorted(set(told.values()))
+    groups = ([name or "the model" for name in told if told[name] == way] for way in ways)
+    return "; ".join(f"{', '.join(g)} ({way})" for g, way in zip(groups, ways, strict=True))
 
 
 def heads_of(module: nn.Module) -> int | None:

@@ -1,6 +1,7 @@
 """Computing a model's attention call: with its change if it is steered, recorded if watched."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,6 +18,25 @@ from attentropy.weights import Softmax
 CHANGES = "_attentropy_changes"
 
 
+@dataclass(eq=False)
+class Touch:
+    """What became of the change of one module.
+
+    `wanted` if it is to change anything, `applied` if it reached a call, `left` says how the
+    module attended without it.
+    """
+
+    name: str
+    wanted: bool = True
+    applied: bool = False
+    left: str = ""
+
+    @property
+    def alone(self) -> bool:
+        """Does the module attend unchanged, though it was to be changed?"""
+        return self.wanted and not self.applied and bool(self.left)
+
+
 class Change(Protocol):
     """What steer() makes of a module's own attention calls, and of its calls of attend()."""
 
@@ -28,6 +48,10 @@ class Change(Protocol):
         """Other queries, keys and options of attend()."""
         ...
 
+    def leave(self, how: str) -> None:
+        """The module attends in a way, `how`, that cannot be changed."""
+        ...
+
 
 def changes_of(module: nn.Module | None) -> tuple[Change, ...]:
     """What steer() made of a module's attention, in the order of the calls."""
@@ -37,6 +61,20 @@ def changes_of(module: nn.Module | None) -> tuple[Change, ...]:
 def is_touched(module: nn.Module | None) -> bool:
     """Watched or steered?"""
     return owner_of(module) is not None or bool(changes_of(module))
+
+
+def pass_by(module: nn.Module | None, how: str) -> None:
+    """Note that a call of the module is made as it is: neither changed nor recorded."""
+    leave(module, how)
+    owner = owner_of(module)
+    if owner is not None and owner.recorder.wants():
+        owner.recorder.missed[owner.name] = how
+
+
+def leave(module: nn.Module | None, how: str) -> None:
+    """Note that a call of the module cannot be changed."""
+    for change in changes_of(module):
+        change.leave(how)
 
 
 def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tensor:

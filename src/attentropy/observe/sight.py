@@ -30,6 +30,7 @@ class Sight:
         own: the key at the query's own place [Q]; None in cross-attention.
         is_causal: no query sees a key after its own.
         from_model: read from a mask of the model, in which there may be padding.
+        real: queries that are no padding, bool [B,1,Q], where the model was told so besides.
         choice_from: the query from which on all see two keys or more; None if it is not known.
         notes: what others worked out of it, for the next layer.
     """
@@ -43,6 +44,7 @@ class Sight:
     own: Tensor | None = None
     is_causal: bool = False
     from_model: bool = False
+    real: Tensor | None = None
     choice_from: int | None = None
     notes: dict[Any, Any] = field(default_factory=dict)
 
@@ -108,8 +110,16 @@ class Sight:
     def counted(self) -> Tensor | None:
         """Queries that are no padding, broadcastable to [B,H,Q]; None if all count."""
         if self.own is None or not self.from_model:
-            return None
-        return self.sees(self.own.view(1, 1, -1))
+            return self.real
+        seen = self.sees(self.own.view(1, 1, -1))
+        return seen if self.real is None else seen & self.real
+
+    def looks_behind(self, *, device: torch.device) -> Tensor:
+        """is_causal as a tensor [], also where a compiled call has not looked into its table."""
+        if self.own is None or self.table is None or self.table.shape[-1] != self.keys:
+            return torch.full((), self.is_causal, device=device)
+        key = torch.arange(self.keys, device=device)
+        return ~(self.table & (key > self.own[:, None])).any()
 
     def first(self) -> Tensor | None:
         """The first key that any query sees, [B,1,1]; None if it is key 0 for certain."""

@@ -36,9 +36,10 @@ class Slot:
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
         self.kept: list[Kept] = []
         self.longest = torch.zeros((), dtype=torch.int64, device=device)
+        self.behind = torch.zeros((), dtype=torch.bool, device=device)
         self.head_dim = 0
         self._length = 0
-        self.is_causal = False
+        self._is_causal = False
 
     @property
     def heads(self) -> int:
@@ -54,6 +55,15 @@ class Slot:
     def length(self, keys: int) -> None:
         self._length = max(self._length, keys)
 
+    @property
+    def is_causal(self) -> bool:
+        """Did no query of the last call see a key after its own?"""
+        return self._is_causal or bool(self.behind)
+
+    @is_causal.setter
+    def is_causal(self, causal: bool) -> None:
+        self._is_causal = causal
+
     def add(self, sums: Sums) -> None:
         """Count one more call, in place."""
         self.sums.add_(sums.sums)
@@ -65,6 +75,7 @@ class Slot:
         self.is_causal = asked.sight.is_causal
         if torch.compiler.is_compiling():  # a number here would be a graph for every length
             self.longest.copy_(self.longest.clamp(min=asked.sizes[3]))
+            self.behind.copy_(asked.sight.looks_behind(device=self.behind.device))
         else:
             self.length = asked.sizes[3]
 
@@ -74,6 +85,7 @@ class Slot:
         self.top.fill_(-torch.inf)
         self.kept.clear()
         self.longest.zero_()
+        self.behind.zero_()
         self._length = 0
 
     def merge(self, other: "Slot") -> None:
@@ -86,13 +98,17 @@ class Slot:
 
 @dataclass(eq=False)
 class Owner:
-    """A watched module that calls attention: its name, where its forward stands, its slots."""
+    """A watched module that calls attention: its name, where its forward stands, its slots.
+
+    `tokens` [B,N] is the padding mask that a model of transformers was called with, 0 at padding.
+    """
 
     name: str
     recorder: Any
     call: int = -1
     slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
+    tokens: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a watched model is not watched."""

@@ -49,6 +49,10 @@ class Spreading:
             "or call attentropy.ring_attend in the model"
         )
 
+    def leave(self, how: str) -> None:
+        """Refused: the module would attend to this rank's tokens alone."""
+        raise UnsupportedError(f"context_parallel cannot spread {how}")
+
 
 def _refusal(module: nn.Module, what: str) -> UnsupportedError:
     return UnsupportedError(

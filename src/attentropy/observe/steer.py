@@ -7,12 +7,15 @@
 The change is persistent and never bound to a `with` block: activation checkpointing recomputes
 attention in the backward pass, and would do so with the other attention. Copies and pickles of a
 steered model are steered for good; undo() first for one that is not.
+
+Attention that a model computes by hand cannot be changed. The first forward pass raises
+UnsupportedError if it is all there is, and warns with the names of such modules if it is a part
+(`handle.left_alone`); a compiled model only raises.
 """
 
 import math
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -23,16 +26,16 @@ from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.groups import Group
 from attentropy.layouts import Spread, spread
 from attentropy.masks import Mask
-from attentropy.observe import hooks_sdpa, hooks_transformers, stack, steer_attend
+from attentropy.observe import hooks_transformers, stack
 from attentropy.observe.changes import Change, Norm, check_norm
 from attentropy.observe.plan import Plan
+from attentropy.observe.reach import TAKEN, Reached, Touch, is_compiled
 from attentropy.observe.run import CHANGES
 from attentropy.observe.spreading import Spreading, give_positions
 from attentropy.resolve import check_scale, check_softcap
 from attentropy.scales import ScaleRule
 from attentropy.weights import Weights
 
-TAKEN = (hooks_sdpa, steer_attend)
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
 
 
@@ -78,20 +81,14 @@ def steer(
     _check(model, plan, scale, mask, weights)
     check_norm(qk_norm)
     check_softcap(softcap)
-    applied = [False]
-    base = Change(
-        scale=scale,
-        qk_norm=qk_norm,
-        softcap=softcap,
-        weights=weights,
-        mask=mask,
-        applied=applied,
-    )
-    handle = Steered(applied)
+    base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
     candidates = list(stack.candidates(model))
     if not candidates:
         rule = "one that has modules of its own, which call attention"
         raise ArgumentError("model", rule, type(model).__name__)
+    names = {name for name, _ in candidates}
+    _check_named("plan", () if plan is None else plan.factors, names)
+    _check_named("temperature", temperature if isinstance(temperature, Mapping) else (), names)
     chosen = [pair for pair in candidates if _matches(pair[0], layers)]
     if not chosen:
         raise ArgumentError("layers", "names of modules of the model", repr(layers))
@@ -100,9 +97,10 @@ def steer(
             base,
             temperature=_temperature(temperature, name),
             scale=scale if plan is None else plan.rule(name),
-        )
+        ).of(name)
         for name, _ in chosen
     ]
+    handle = Steered([change.touch for change in planned])
     if context_parallel is not None:
         handle._spread(model, [module for _, module in chosen], context_parallel, mask)
     for (_, module), change in zip(chosen, planned, strict=True):
@@ -116,14 +114,19 @@ def steer(
 class Steered:
     """A change that holds until `undo()`; `applied` says whether any call was changed yet."""
 
-    def __init__(self, applied: list[bool]) -> None:
-        self._applied = applied
+    def __init__(self, touches: list[Touch]) -> None:
+        self._touches = touches
         self._undo: list[Callable[[], Any]] = []
 
     @property
     def applied(self) -> bool:
         """Has the change reached an attention call?"""
-        return self._applied[0]
+        return any(touch.applied for touch in self._touches)
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        """Modules that were seen to attend unchanged, for they do it by hand."""
+        return tuple(touch.name for touch in self._touches if touch.alone)
 
     def undo(self) -> None:
         """Put everything back as it was; other changes and watches stay."""
@@ -164,48 +167,11 @@ class Steered:
         for taken in TAKEN:
             taken.install()
             self._undo.append(taken.uninstall)
-        reached = _Reached(self._applied, layers is None, known)
+        reached = Reached(self._touches, layers is None, known)
         self._undo.append(model.register_forward_hook(reached).remove)
-
-
-@dataclass(eq=False)
-class _Reached:
-    """Raises after a forward pass that the change did not reach.
-
-    A copy of a steered model is steered, without a handle that undoes it, in this process or in
-    the one that it is loaded in.
-    """
-
-    applied: list[bool]
-    everywhere: bool
-    known: bool
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _steered_copy, (self.applied, self.everywhere, self.known)
-
-    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self.applied[0]:
-            return
-        why = (
-            "it computes attention by hand or with a kernel of its own, which can be watched but "
-            "not steered; undo() and call F.scaled_dot_product_attention or attentropy.attend in "
-            "the model"
-        )
-        if not self.everywhere:
-            why = "none of `layers` calls attention itself; watch() says by name which modules do"
-        raise UnsupportedError(
-            f"steer() reached no attention call of {type(model).__name__}: {why}"
-        )
-
-
-def _steered_copy(applied: list[bool], everywhere: bool, known: bool) -> _Reached:
-    reached = _Reached(applied, everywhere, known)
-    for taken in TAKEN:
-        taken.install()
-        weakref.finalize(reached, taken.uninstall).atexit = False  # with the copy
-    if known:
-        hooks_transformers.register()
-    return reached
+        if not is_compiled(model):
+            reached.listen()
+            self._undo.append(reached.rest)
 
 
 def _matches(name: str, layers: Any) -> bool:
@@ -226,6 +192,12 @@ def _temperature(given: Temperatures | None, name: str) -> Tensor | None:
     if tau.dim() > 1 or not bool((tau > 0).all()) or not bool(tau.isfinite().all()):
         raise ArgumentError("temperature", "positive, a number or one per head", given)
     return tau
+
+
+def _check_named(argument: str, given: Collection[str], names: set[str]) -> None:
+    missing = [name for name in given if name not in names]
+    if missing:
+        raise ArgumentError(argument, "by names of modules of the model", ", ".join(missing[:3]))
 
 
 def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:

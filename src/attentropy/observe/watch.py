@@ -247,6 +247,7 @@ class _Entered(_Hook):
         if torch.compiler.is_compiling():
             return
         self.recorder.enter(self.owner)
+        self.owner.tokens = hooks_transformers.tokens_of(module, args, kwargs)
         if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
             self.owner.kind = "self" if _same(args, kwargs) else "cross"
 

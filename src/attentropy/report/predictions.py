@@ -6,6 +6,7 @@ expected entropy of spread x f(n) / f(reference) at n keys; f is constant for th
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -81,15 +82,18 @@ def _head(
         return [[None] * len(counts) for _ in RULES]
     spread = effective_spread(reference, measured)
     return [
-        [expected_entropy(n, spread * factor) for n, factor in zip(counts, factors, strict=True)]
+        [
+            None if factor is None else expected_entropy(n, spread * factor)
+            for n, factor in zip(counts, factors, strict=True)
+        ]
         for factors in _factors(spread, reference, counts, head_dim)
     ]
 
 
 def _factors(
     spread: float, reference: float, counts: list[float], head_dim: int
-) -> tuple[list[float], ...]:
-    """How much each of RULES multiplies the logits at each length."""
+) -> tuple[Sequence[Number], ...]:
+    """How much each of RULES multiplies the logits at each length; None where d is not known."""
     growth = [math.log(n / reference) for n in counts]
     log_reference = math.log(max(reference, 2.0))
     held = [1 + 2 * gain / max(spread, 1e-9) ** 2 for gain in growth]
@@ -97,7 +101,7 @@ def _factors(
         [1.0] * len(counts),
         [max(1.0, math.log(n) / log_reference) for n in counts],
         [math.sqrt(max(0.0, inside)) for inside in held],
-        [math.log(n) / math.sqrt(head_dim) for n in counts],
+        [math.log(n) / math.sqrt(head_dim) if head_dim else None for n in counts],
     )
 
 

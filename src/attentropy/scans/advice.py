@@ -21,6 +21,12 @@ def advise(scan: Scan) -> list[Advice]:
         f"Entropy grows with the length{cost}: try logits scaled with log n beyond "
         f"{trained.length:,} tokens."
     )
+    if all(layer.head_dim == 0 for layer in scan.layers):  # only its softmax is seen
+        by_hand = (
+            " The model computes attention by hand, which cannot be steered: call "
+            "F.scaled_dot_product_attention or attentropy.attend in it first."
+        )
+        return [Advice(text=text + by_hand, call="")]
     lengths = [trained.length, *(measure.length for measure in longer)]
     one_text = all(layer.kind == "self" for layer in scan.layers)
     by_command = " (attentropy scan --calibrate does it)" if one_text else ""

@@ -43,6 +43,8 @@ def from_file(path: Path, source: Source) -> Tokens:
             found = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise ScanError(f"--tokens {path} does not exist") from error
+    except IsADirectoryError as error:
+        raise ScanError(f"--tokens {path} is a folder, not a file") from error
     except (ValueError, EOFError) as error:
         raise ScanError(f"--tokens {path} is not a .npy file of integers") from error
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu" or found.size == 0:

@@ -21,8 +21,6 @@ from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanErro
 from attentropy.scans.sources import Placement, describe_model
 from attentropy.scans.trend import slopes
 
-REFUSALS = (RuntimeError, IndexError, ValueError, NotImplementedError)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
@@ -73,10 +71,9 @@ def scan(
     asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, origin.model, len(tokens))
     if calibrate:
-        from attentropy.scans.calibration import calibrated, check_one_text, check_reach
+        from attentropy.scans.calibration import calibrated, check
 
-        check_reach(origin.model, wanted)
-        check_one_text(model)
+        check(model, origin.model, tokens, wanted)
     for skip in skipped:
         listener.say(f"length {skip.length:,} is left out: {skip.reason}")
     reader = _Reader(model, spans.Windows.of(tokens, wanted, batch=batch), listener)
@@ -131,9 +128,9 @@ def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) 
         return
     try:
         found = reader.measure(length)
-    except REFUSALS as error:
-        if isinstance(error, AttentropyError):
-            raise
+    except AttentropyError:
+        raise
+    except Exception as error:  # whatever the code of a model raises
         if not state.measures:
             said = f"{type(error).__name__}: {_first_line(error)}"
             raise ScanError(f"the model cannot read {length:,} tokens: {said}") from error

@@ -82,6 +82,8 @@ def place(model: nn.Module, placement: Placement) -> nn.Module:
 
     try:
         device, dtype = torch.device(placement.device), getattr(torch, placement.dtype)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
         return model.to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -113,7 +115,7 @@ def _from_factory(name: str, placement: Placement) -> Source:
     factory = _import(module_name, attribute, name)
     try:
         model = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ScanError(f"MODEL {name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         kind = type(model).__name__

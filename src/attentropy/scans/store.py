@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attentropy.scans.schema import Scan, ScanError, decode, encode
@@ -32,19 +33,38 @@ def save(folder: Path, scan: Scan) -> Path:
     return path
 
 
-def load(path: Path) -> Scan:
-    """Read a scan.json, or the one inside a folder."""
+def load(path: Path, *, argument: str = "") -> Scan:
+    """Read a scan.json, or the one inside a folder; errors begin with the name of an argument."""
     inside = path / "scan.json" if path.is_dir() else path
+    name = f"{argument} {inside}".strip()
     try:
         data = inside.read_bytes()
     except FileNotFoundError as error:
-        raise ScanError(f"{inside} does not exist") from error
-    return decode(data, name=str(inside))
+        raise ScanError(f"{name} does not exist") from error
+    return decode(data, name=name)
 
 
-def prepare(folder: Path) -> None:
-    """Make `folder` and see that it can be written before any work is done."""
+@contextmanager
+def prepared(folder: Path) -> Iterator[None]:
+    """Make `folder` and see that it can be written, before any work is done inside the block.
+
+    If the block fails, folders that were made here and are still empty go again.
+    """
+    made: list[Path] = []
     try:
+        _make(folder, made)
+        yield
+    except BaseException:
+        for one in made:
+            with suppress(OSError):
+                one.rmdir()
+        raise
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Tell `made` of the folders that were not there, innermost first."""
+    try:
+        made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -116,6 +116,7 @@ class Layer(nn.Module):
 class EmbeddedModel(nn.Module):
     """Bytes [B, n] -> logits of the next byte [B, n, 256], for any n."""
 
+    vocabulary = BYTES
     frequencies: Tensor
 
     def __init__(self, shape: Shape | None = None) -> None:
