@@ -77,6 +77,16 @@ def test_nan_and_inf_reach_what_sees_them_and_nothing_else(isa, bad, name, mask)
     assert name == "v" or dv[0, 0][touched[0]].isnan().any(-1).all()
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("extras", [("causal",), ("causal", "softcap")], ids=" ".join)
+def test_queries_before_a_key_of_nan_keep_their_gradients(isa, extras):
+    clean = make((1, 2, 1, 150, 150, 32, 32), extras)
+    with serving(isa):
+        got, want = gradients(spoil(clean, "k", math.nan))[0], gradients(clean)[0]
+    torch.testing.assert_close(got[:, :, :77], want[:, :, :77], rtol=0, atol=1e-6)
+    assert got[:, :, 77:].isnan().any(-1).all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["k", "v"])
 def test_nan_stays_in_its_head_and_batch(dtype, name):

@@ -177,6 +177,14 @@ def test_logits_that_are_exact_stay_so_in_large_calls():
     torch.testing.assert_close(entropy, want.expand_as(entropy), atol=1e-6, rtol=0)
 
 
+@pytest.mark.usefixtures("units")
+def test_rows_of_one_key_have_no_entropy_at_all():
+    q, k, v = (torch.randn(1, 2, n, 8) for n in (40, 40, 40))
+    stats = at.attend(q, k, v, mask=at.lookback(1) & at.causal, kernel="streaming").stats
+    assert (stats.entropy == 0).all()
+    assert torch.equal(stats.lse, stats.max_logit)
+
+
 def test_peaked_rows_of_large_calls_have_no_negative_entropy():
     q, k = (torch.zeros(1, 1, n, 4) for n in (1100, 1000))
     q[..., 0], k[..., 0] = torch.linspace(1.0, 5.6, 1100), -5.6

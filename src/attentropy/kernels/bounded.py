@@ -9,13 +9,14 @@ is subtracted first:
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from attentropy.kernels import tiles
 from attentropy.kernels.call import Call
-from attentropy.kernels.means import Means, largest, without_blind
+from attentropy.kernels.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiles import Block, Tiler, dropped, logits, mix
 from attentropy.states import pivot
 from attentropy.weights import Gumbel
@@ -57,26 +58,13 @@ def _size(x: Tensor) -> float:
 
 def rows(tiler: Tiler, *, bound: float) -> Means:
     """Means of all rows; `tiler` gives products in bits."""
-    sizes, width, near = tiler.q.shape[:3], tiler.v.shape[-1], bound <= _NEAR
-    out = tiler.call.v.new_empty(*sizes, width)
-    sums = tiler.q.new_empty(4, *sizes)
-    argmax = torch.empty(sizes, dtype=torch.int64, device=out.device)
-    for block in tiler.blocks():
-        *found, o, at = _block(tiler, block, near=near)
-        for target, value in zip(sums, found, strict=True):
-            tiler.put(block, target, value)
-        tiler.put(block, out, o)
-        tiler.put(block, argmax, at)
-    return _means(*sums, out=out, argmax=argmax, near=near)
-
-
-def _means(
-    m: Tensor, l: Tensor, t: Tensor, norm: Tensor, *, out: Tensor, argmax: Tensor, near: bool
-) -> Means:
-    m, t = m * BIT, t.mul_(BIT).div_(l)
-    top = l.reciprocal()
+    near = bound <= _NEAR
+    m, l, t, norm, out, argmax = collect(tiler, partial(_block, tiler, near=near))
+    m, t, top = m * BIT, t.mul_(BIT).div_(l), l.reciprocal()
     if near:
-        top, t = m.exp().mul_(top).clamp_(max=1.0), t.sub_(m).clamp_(max=0.0)
+        alone = tiler.call.visible == 1  # such rows have no entropy at all
+        top = m.exp().mul_(top).clamp_(max=1.0).masked_fill_(alone, 1.0)
+        t = t.sub_(m).clamp_(max=0.0).masked_fill_(alone, 0.0)
     found = Means(m, top, t, norm.div_(l), out, argmax)
     return without_blind(found) if m.isneginf().any() else found
 

@@ -19,6 +19,7 @@ from attentropy.kernels.tiles import (
     dropped,
     first_seen,
     hide,
+    keyed_product,
     logits,
     lost_rows,
     mix,
@@ -171,7 +172,9 @@ def _backward_tile(
         d_f.add_(d_a if factors is None else d_a.mul_(factors))
         if "v" in total.of:
             used = f if factors is None else f * factors
-            tiler.add_keyed(block, keys, total.of["v"], torch.bmm(used.mT, d_rows))
+            tiler.add_keyed(
+                block, keys, total.of["v"], keyed_product(used, d_rows, tiler, block, keys)
+            )
     if d_n1 is not None:
         d_f.add_(f.sign().mul_(tiler.rows(block, d_n1)))
     if d_n2 is not None:

@@ -1,10 +1,12 @@
 """What rows of attention come to, in terms of p, and where their largest logits are."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from attentropy.kernels.tiles import Block, Tiler
 from attentropy.states import RowState
 
 _CHUNK = 128
@@ -39,6 +41,18 @@ class Means(NamedTuple):
         m, l, t, c, o, _, argmax = state
         top = l.reciprocal().masked_fill_(l == 0, 0.0)
         return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
+
+
+def collect(tiler: Tiler, compute: Callable[[Block], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Six tensors of the whole call, as Means has them, from those of its blocks of rows."""
+    sizes, width = tiler.q.shape[:3], tiler.v.shape[-1]
+    out = tiler.call.v.new_empty(*sizes, width)
+    argmax = torch.empty(sizes, dtype=torch.int64, device=out.device)
+    found = (*tiler.q.new_empty(4, *sizes), out, argmax)
+    for block in tiler.blocks():
+        for target, value in zip(found, compute(block), strict=True):
+            tiler.put(block, target, value)
+    return found
 
 
 def without_blind(rows: Means) -> Means:

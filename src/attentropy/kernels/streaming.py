@@ -6,6 +6,7 @@ saved maximum m and log l; with delta = dout . out the gradient of a logit is
     ds = p (dout . v - delta + dlse - dH (log p + H) + 2 dC (p - C)).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +16,15 @@ from attentropy.kernels import bounded, elementwise
 from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.hard import harden, is_hard
-from attentropy.kernels.means import Means, largest, without_blind
+from attentropy.kernels.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiles import (
     Block,
     Gradients,
     Tiler,
     dropped,
     first_seen,
+    hide,
+    keyed_product,
     logits,
     lost_rows,
     mix,
@@ -104,18 +107,7 @@ def forward(call: Call) -> tuple[Tensor, ...]:
 
 
 def _rows(tiler: Tiler) -> Means:
-    rows, width = tiler.q.shape[:3], tiler.v.shape[-1]
-    out = tiler.call.v.new_empty(*rows, width)
-    numbers = tiler.q.new_empty(4, *rows)
-    argmax = torch.empty(rows, dtype=torch.int64, device=out.device)
-    for block in tiler.blocks():
-        found = _block(tiler, block)
-        part = numbers[:, block.batch, tiler.heads_of(block), block.queries]
-        part.copy_(torch.stack(found[:4]).view(part.shape))
-        tiler.put(block, out, found.o)
-        tiler.put(block, argmax, found.argmax)
-    m, top, t, norm = numbers.unbind()
-    return Means(m, top, t, norm, out, argmax)
+    return Means(*collect(tiler, partial(_block, tiler)))
 
 
 def _results(rows: Means, tiler: Tiler) -> tuple[Tensor, ...]:
@@ -233,6 +225,8 @@ def _backward_tile(
     log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))
     p = tiler.buffer("weights", tuple(s.shape))
     torch.exp2(torch.mul(log_p, 1 / bounded.BIT, out=p), out=p)  # half the time of torch.exp
+    if tiler.tainted:
+        hide(tiler.four(block, p), tiler, block, keys, value=0.0)
     constant = tiler.rows(block, flow.constant)
     if flow.d_out is None:
         inner = tiler.buffer("inner", tuple(s.shape)).copy_(constant.expand(s.shape))
@@ -244,10 +238,15 @@ def _backward_tile(
         inner.add_(constant)
         if "v" in total.of:
             used = p if factors is None else p * factors
-            tiler.add_keyed(block, keys, total.of["v"], torch.bmm(used.mT, d_out))
+            tiler.add_keyed(
+                block, keys, total.of["v"], keyed_product(used, d_out, tiler, block, keys)
+            )
     if flow.d_entropy is not None:
         log_p.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
         inner.addcmul_(log_p, tiler.rows(block, flow.d_entropy), value=-1.0)
     if flow.d_collision is not None:
         inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)
-    total.add(block, keys, inner.mul_(p))
+    inner.mul_(p)
+    if tiler.tainted:
+        hide(tiler.four(block, inner), tiler, block, keys, value=0.0)
+    total.add(block, keys, inner)

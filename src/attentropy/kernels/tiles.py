@@ -65,9 +65,21 @@ class Tiler:
         self.hides = any(x is not None for x in (call.lo, call.hi, call.mask, call.predicate))
         self.hides = self.hides or call.bias is not None
         # 0 * NaN must not leak out of hidden keys: such values are mixed in with care
-        self.clean = not self.hides or bool(self.v.isfinite().all())
+        self.clean = not self.hides or _finite(self.v)
         self._buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         self.seed = 0 if call.seed is None else int(call.seed)
+
+    @cached_property
+    def tainted(self) -> bool:
+        """Whether 0 * NaN could leak out of hidden pairs into gradients."""
+        return self.hides and not all(map(_finite, (self.q, self.k, self.v, self.scale)))
+
+    def seen(self, block: Block, keys: slice) -> Tensor:
+        """Which keys of a tile are visible, bool [N, R, T]."""
+        b, h, r = block.count
+        seen = self.q.new_ones(b * h, self.group * r, keys.stop - keys.start)
+        hide(self.four(block, seen), self, block, keys, value=0.0)
+        return seen > 0
 
     @cached_property
     def scaled(self) -> Tensor:
@@ -175,6 +187,11 @@ def scratch(name: str, size: int, *, like: Tensor) -> Tensor:
         with torch.inference_mode(mode=False):
             found = held[key] = torch.empty(size, dtype=like.dtype, device=like.device)
     return found[:size]
+
+
+def _finite(x: Tensor) -> bool:
+    """Whether all of x is; a twentieth of the time of x.isfinite().all()."""
+    return not x.numel() or all(math.isfinite(end) for end in x.aminmax())
 
 
 def _on_cpu(bound: Tensor | None, call: Call) -> Tensor | None:
@@ -320,13 +337,23 @@ def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
         return weighted(weights, v)
-    out = torch.bmm(weights, v.nan_to_num(0.0, 0.0, 0.0))
-    seen = torch.ones_like(weights)
-    hide(tiler.four(block, seen), tiler, block, keys, value=0.0)
-    for j in (~v.isfinite()).any(2).any(0).nonzero().flatten().tolist():
-        bad = v[:, j : j + 1].where(~v[:, j : j + 1].isfinite(), 0.0)
-        out += (weights[..., j : j + 1] * bad).where(seen[..., j : j + 1] > 0, 0.0)
+    return seen_product(weights, v, tiler.seen(block, keys))
+
+
+def seen_product(a_NRT: Tensor, b_NTD: Tensor, seen_NRT: Tensor) -> Tensor:
+    """a b over seen pairs: a NaN or infinity of b reaches the rows of a that see it only."""
+    out = torch.bmm(a_NRT, b_NTD.nan_to_num(0.0, 0.0, 0.0))
+    for j in (~b_NTD.isfinite()).any(2).any(0).nonzero().flatten().tolist():
+        bad = b_NTD[:, j : j + 1].where(~b_NTD[:, j : j + 1].isfinite(), 0.0)
+        out += (a_NRT[..., j : j + 1] * bad).where(seen_NRT[..., j : j + 1], 0.0)
     return out
+
+
+def keyed_product(a_NRT: Tensor, b_NRD: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    """a^T b, [N, T, D], over the visible pairs of a tile."""
+    if not tiler.tainted:
+        return torch.bmm(a_NRT.mT, b_NRD)
+    return seen_product(a_NRT.mT, b_NRD, tiler.seen(block, keys).mT)
 
 
 def weighted(p_NRT: Tensor, v_NTD: Tensor) -> Tensor:
@@ -382,6 +409,8 @@ class Gradients:
             if call.softcap is not None:
                 capped = product(tiler, block, keys).div_(call.softcap).tanh_()
                 ds.mul_(1 - capped.square())
+                if tiler.tainted:
+                    hide(ds4, tiler, block, keys, value=0.0)
             self._add_product(block, keys, ds)
 
     def _add_relative(self, block: Block, keys: slice, ds4: Tensor) -> None:
@@ -401,16 +430,17 @@ class Gradients:
             self._add_additive(block, keys, dx, q, scale)
             return
         k = tiler.keyed(block, keys, tiler.k)
+        seen = tiler.seen(block, keys) if tiler.tainted else None
         if "q" in self.of or "scale" in self.of:
-            g = torch.bmm(dx, k)
+            g = torch.bmm(dx, k) if seen is None else seen_product(dx, k, seen)
             if "scale" in self.of:
                 self._add_rows("scale", block, (g * q).sum(-1))
             if "q" in self.of:
                 self._add_rows("q", block, g * scale)
         if "k" in self.of:
-            tiler.add_keyed(
-                block, keys, self.of["k"], torch.bmm(dx.mT, tiler.wide_rows(block, tiler.scaled))
-            )
+            q = tiler.wide_rows(block, tiler.scaled)
+            g = torch.bmm(dx.mT, q) if seen is None else seen_product(dx.mT, q, seen.mT)
+            tiler.add_keyed(block, keys, self.of["k"], g)
 
     def _add_additive(
         self, block: Block, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
@@ -419,9 +449,12 @@ class Gradients:
         k = tiler.keyed(block, keys, tiler.k)
         vector = _vector_rows(tiler, block)
         step = max(1, TILE_ELEMENTS // max(1, q.numel()))
+        seen = tiler.seen(block, keys) if tiler.tainted else None
         for start in range(0, k.shape[1], step):
             part = slice(keys.start + start, keys.start + min(start + step, k.shape[1]))
             hidden = (q[:, :, None] + k[:, None, start : start + step]).tanh_()
+            if seen is not None:
+                hidden.masked_fill_(~seen[..., start : start + step, None], 0.0)
             raw = dx[..., start : start + step]
             if "scale" in self.of:
                 x = torch.einsum("nrth,nrh->nrt", hidden, vector)

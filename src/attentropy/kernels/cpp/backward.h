@@ -207,8 +207,10 @@ struct BackwardPass {
         if (a.dbias) add_bias(w, span, extras);
         if (a.softcap != 0)
             for (int j = 0; j < span.rows(); ++j)
-                for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W)
-                    store(dp + x, load(dp + x) * load(slopes + x));
+                for (int x = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, x += W) {
+                    vf d = load(dp + x);  // 0 where hidden, whose slope may be NaN
+                    store(dp + x, d == 0.0f ? vf{} : d * load(slopes + x));
+                }
     }
     template <int NV>
     void soften(const Span& span, int g) {
