@@ -34,7 +34,7 @@ def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
     run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
     o, n1, n2, m, argmax = run(call)
-    w = _norm(call, n1, n2)
+    w = normaliser(call, n1, n2)
     out = (w[..., None] * o).to(call.v.dtype)
     return Rows(out, None, None, m, argmax, w.square() * n2, w * n1)
 
@@ -50,7 +50,7 @@ def _compiled(call: Call) -> tuple[Tensor, ...]:
     return ops.sums(call)
 
 
-def _norm(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
+def normaliser(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
     """What each row of unnormalised weights is multiplied by; 0 for rows of zeros."""
     match call.weights:
         case L1() | Kernelised():

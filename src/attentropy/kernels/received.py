@@ -50,7 +50,7 @@ def _of_streaming(call: Call) -> Tensor:
         results, present = [out, entropy, m, collision, log_l], [True, False, False, False]
     else:
         _, n1, n2, _, _ = ops.sums_op(*given)
-        share = elementwise._norm(call, n1, n2)[..., None]
+        share = elementwise.normaliser(call, n1, n2)[..., None]
         results, present = [], [True, False, False]
     (mass,) = ops.backward_op(*given, results, [share], present, _VALUES)
     return mass
