@@ -223,3 +223,17 @@ def test_large_products_by_either_library(library, monkeypatch):
     want = at.attend(q.double(), k.double(), v.double(), kernel="reference")
     torch.testing.assert_close(got.out.double(), want.out, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(got.stats.entropy.double(), want.stats.entropy, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_memory_of_huge_pages_or_without(dtype, monkeypatch):
+    def refused(*args, **kwargs):
+        raise OSError
+
+    size = (1 << 20) + 3
+    found = [tiles._memory(size, dtype=dtype)]
+    monkeypatch.setattr(tiles.mmap, "mmap", refused)
+    found.append(tiles._memory(size, dtype=dtype))
+    for x in found:
+        assert (len(x), x.dtype) == (size, dtype)
+        assert x.fill_(2).sum() == 2 * size
