@@ -19,15 +19,15 @@ from torch.autograd import forward_ad
 
 from attentropy.errors import ArgumentError, UnsupportedError
 from attentropy.kernels import fused, gpu, linear, reference, streaming
+from attentropy.kernels.attended import attended
 from attentropy.kernels.call import Call, Rows, replace_tensors
 from attentropy.kernels.received import received
 from attentropy.masks import Mask
 from attentropy.resolve import SMALL_MASK, Options, check_tensors, resolve
 from attentropy.scales import ScaleRule
 from attentropy.scores import ALiBi, Relative, Score
-from attentropy.states import with_sink
-from attentropy.types import Attended, Stats
-from attentropy.weights import Kernelised, Weights
+from attentropy.types import Attended
+from attentropy.weights import Weights
 
 # in the order in which "auto" asks them
 KERNELS: dict[str, ModuleType] = {
@@ -317,18 +317,3 @@ def _blind(call: Call) -> Rows:
     if call.weights.probabilities:
         return Rows(out, zero, zero - torch.inf, floor, none, zero)
     return Rows(out, None, None, floor, none, zero, zero)
-
-
-def attended(call: Call, rows: Rows) -> Attended:
-    """Rows as attend() returns them, with the sink merged in."""
-    stats = Stats(
-        entropy=rows.entropy,
-        lse=rows.lse,
-        max_logit=rows.max_logit,
-        argmax=rows.argmax,
-        collision=rows.collision,
-        visible=call.visible.expand(call.q.shape[:3]),
-        mass=None if isinstance(call.weights, Kernelised) else rows.mass,
-    )
-    attended = Attended(rows.out, stats)
-    return attended if call.sink is None else with_sink(attended, call.sink.view(1, -1, 1))

@@ -2,8 +2,8 @@
 
 Where nothing but scale * q . k makes a logit, |s| <= max |scale| max |q| max |k|. With such a
 bound b = s / log 2 comes out of the product itself, 2^b = e^s is one pass of exp2 (a third of
-the time of torch.exp or of softmax on some processors), and where the bound is small no maximum
-is subtracted first:
+the time of torch.exp and half that of softmax on some processors), and where the bound is small
+no maximum is subtracted first:
 
     l = sum 2^b,  t = sum b 2^b,  c = sum 4^b,  o = sum 2^b v.
 """
@@ -18,7 +18,7 @@ from attentropy.kernels import tiles
 from attentropy.kernels.call import Call
 from attentropy.kernels.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiles import Block, Tiler, dropped, logits, mix
-from attentropy.states import pivot
+from attentropy.states import blind, pivot
 from attentropy.weights import Gumbel
 
 BIT = math.log(2.0)
@@ -74,9 +74,8 @@ def _block(tiler: Tiler, block: Block, *, near: bool) -> tuple[Tensor, ...]:
     ranges = tiler.key_ranges(block)
     if not ranges:
         b, h, r = block.count
-        none = tiler.q.new_zeros(b * h, tiler.group * r)
-        o = none[..., None].expand(*none.shape, tiler.v.shape[-1])
-        return none - torch.inf, none, none, none, o, none.long() - 1
+        m, l, t, c, o, _, argmax = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
+        return m, l, t, c, o, argmax
     (keys,) = ranges
     s = logits(tiler, block, keys)
     m, argmax = largest(s)

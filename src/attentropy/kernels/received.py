@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from attentropy.kernels import elementwise, fused, gpu, streaming
+from attentropy.kernels.attended import attended
 from attentropy.kernels.call import Call, Rows
 from attentropy.kernels.hard import is_hard
-from attentropy.states import with_sink
-from attentropy.types import Attended, Stats
 
 _VALUES = [name == "v" for name in streaming.INPUTS]
 
@@ -82,15 +81,4 @@ def _of_triton(call: Call) -> Tensor:
 
 def _shares(call: Call, rows: Rows) -> Tensor:
     """What the sink leaves of an output of one, [B,H,Q,1]."""
-    one = torch.ones_like(rows.out)
-    if call.sink is None:
-        return one
-    stats = Stats(
-        entropy=rows.entropy,
-        lse=rows.lse,
-        max_logit=rows.max_logit,
-        argmax=rows.argmax,
-        collision=rows.collision,
-        visible=call.visible,
-    )
-    return with_sink(Attended(one, stats), call.sink.view(1, -1, 1)).out
+    return attended(call, rows._replace(out=torch.ones_like(rows.out))).out

@@ -1,0 +1,21 @@
+"""From the rows of a kernel to what attend() returns."""
+
+from attentropy.kernels.call import Call, Rows
+from attentropy.states import with_sink
+from attentropy.types import Attended, Stats
+from attentropy.weights import Kernelised
+
+
+def attended(call: Call, rows: Rows) -> Attended:
+    """Rows as attend() returns them, with the sink merged in."""
+    stats = Stats(
+        entropy=rows.entropy,
+        lse=rows.lse,
+        max_logit=rows.max_logit,
+        argmax=rows.argmax,
+        collision=rows.collision,
+        visible=call.visible.expand(call.q.shape[:3]),
+        mass=None if isinstance(call.weights, Kernelised) else rows.mass,
+    )
+    attended = Attended(rows.out, stats)
+    return attended if call.sink is None else with_sink(attended, call.sink.view(1, -1, 1))
