@@ -32,7 +32,7 @@ bench: $(PACKAGE)
 # Reads and writes outside the tensors, and undefined behaviour, by the compiler's sanitizers.
 SANITIZED := ATTENTROPY_LIBRARIES=build/sanitized
 sanitize: $(TOOLS)
-	$(SANITIZED) $(BIN)/python -m attentropy.kernels.build -O1 -g -fno-omit-frame-pointer \
+	$(SANITIZED) $(BIN)/python -m attentropy.kernels.fused.build -O1 -g -fno-omit-frame-pointer \
 	  -fsanitize=address,undefined -fno-sanitize=alignment -fno-sanitize-recover=undefined
 	$(SANITIZED) ATTENTROPY_EXAMPLES=20 ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \

@@ -17,14 +17,14 @@ class FusedKernelHook(BuildHookInterface):
             self.app.display_warning(f"fused kernel: {problem}")
         if not built:
             return
-        build_data["artifacts"].append("src/attentropy/kernels/_lib/*.so")
+        build_data["artifacts"].append("src/attentropy/kernels/fused/_lib/*.so")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-linux_x86_64"
 
 
 def _builder(root: Path) -> Any:
-    """src/attentropy/kernels/build.py, which the package uses too; not importable yet."""
-    path = root / "src" / "attentropy" / "kernels" / "build.py"
+    """src/attentropy/kernels/fused/build.py, which the package uses too; not importable yet."""
+    path = root / "src" / "attentropy" / "kernels" / "fused" / "build.py"
     spec = importlib.util.spec_from_file_location("attentropy_build", path)
     if spec is None or spec.loader is None:
         raise FileNotFoundError(path)

@@ -1,6 +1,6 @@
 """python -m benchmarks [...]: the same as `attentropy bench`."""
 
-from attentropy.cli.bench import command
+from attentropy.cli.machine.bench import command
 
 if __name__ == "__main__":
     command()

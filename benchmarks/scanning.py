@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from attentropy.scans import inputs, sources
-from attentropy.scans.lengths import Windows
-from attentropy.scans.measure import measure, read
+from attentropy.scans.loading import inputs, sources
+from attentropy.scans.measuring.lengths import Windows
+from attentropy.scans.measuring.measure import measure, read
 
 LENGTHS = (128, 512, 1024)
 

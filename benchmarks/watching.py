@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
-from attentropy.observe.recorder import Recorder
+from attentropy.models.record.recorder import Recorder
 
 
 def llama(implementation):

@@ -14,13 +14,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def _commands() -> str:
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-    from attentropy.cli import grouped, main
+    from attentropy.cli import GROUPS, main
 
     parts = [_block(main, "attentropy")]
-    for heading, names in grouped():
-        for name in names:
+    for group in GROUPS:
+        for name in group.names:
             command = main.get_command(None, name)  # type: ignore[arg-type]
-            parts.append(f"## {name}\n\n*{heading}*\n\n{_block(command, f'attentropy {name}')}")
+            block = _block(command, f"attentropy {name}")
+            parts.append(f"## {name}\n\n*{group.heading}*\n\n{block}")
     return "\n\n".join(parts)
 
 

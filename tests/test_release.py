@@ -12,14 +12,14 @@ from packaging.metadata import Metadata
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 import attentropy
-from attentropy.kernels import build
+from attentropy.kernels.fused import build
 from environments import NO_COMPILER, environment, run
 
 ROOT = Path(__file__).parent.parent
 NAMED = f"attentropy-{attentropy.__version__}"
 DATA = {
     "attentropy/py.typed",
-    "attentropy/kernels/cpp/fused.cpp",
+    "attentropy/kernels/fused/cpp/fused.cpp",
     "attentropy/lab/embedded/data/model.safetensors",
     "attentropy/lab/embedded/data/sample.txt",
     "attentropy/report/assets/page.html",
@@ -101,7 +101,9 @@ def test_sdist_with_a_compiler(sdist, tmp_path):
     assert str(tag) == "py3-none-linux_x86_64", "for one platform, and for any Python"
     with zipfile.ZipFile(wheel) as archive:
         libraries = sorted(name for name in archive.namelist() if name.endswith(".so"))
-    assert libraries == [f"attentropy/kernels/_lib/fused_{isa}.so" for isa in sorted(build.ISAS)]
+    assert libraries == [
+        f"attentropy/kernels/fused/_lib/fused_{isa}.so" for isa in sorted(build.ISAS)
+    ]
     works(environment(tmp_path / "empty", wheel), kernel="fused")
 
 
@@ -134,7 +136,7 @@ def test_sdist_is_complete(sdist):
     assert {f"src/{name}" for name in DATA} | LICENCES <= names
     assert {"CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md", "Makefile"} <= names
     assert {"tests/test_release.py", "docs/tutorial.md", "hatch_build.py"} <= names
-    assert not [name for name in names if name.startswith("src/attentropy/kernels/_lib/")]
+    assert not [name for name in names if name.startswith("src/attentropy/kernels/fused/_lib/")]
 
 
 def test_metadata_is_complete(pure, sdist):

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import main
-from attentropy.observe.record import RunStore
-from tests.observe.test_record import sample
+from attentropy.training.runstore import RunStore
+from tests.training.test_runstore import sample
 
 
 @pytest.fixture(autouse=True)

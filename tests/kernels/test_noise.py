@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from attentropy.core.masks import Extent, Where
 from attentropy.kernels import noise
-from attentropy.masks import Extent, Where
 
 PI = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 ONES = 0xFFFFFFFF

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch.distributed.fsdp import fully_shard
 
 import attentropy as at
-from tests.nn.layers import LAYERS
+from tests.nn.every_layer import LAYERS
 
 nn = at.nn
 CLIPPED = (

@@ -6,12 +6,12 @@ import importlib
 import pytest
 
 MODULES = [
-    "nn.adaptive",
+    "nn.scales.adaptive",
     "nn.init",
-    "nn.invariant",
+    "nn.layers.invariant",
     "nn.losses",
-    "nn.multihead",
-    "nn.rotary",
+    "nn.layers.multihead",
+    "nn.positions.rotary",
     "analysis.spectrum",
     "analysis.temperature",
 ]

@@ -7,7 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import attentropy as at
-from tests.nn.layers import LAYERS
+from tests.nn.every_layer import LAYERS
 
 nn = at.nn
 

@@ -6,7 +6,7 @@ import random
 import zlib
 
 from attentropy.scans import schema
-from attentropy.scans.trend import slopes
+from attentropy.scans.judging.trend import slopes
 
 BINS = 24
 KINDS = ("previous", "sink", "induction", "broad", "blurring", "uniform", "dead")

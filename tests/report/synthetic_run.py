@@ -51,10 +51,10 @@ BAD = ((2, 3), (4, 1))
 
 def write_run(path, run: Run) -> None:
     """Store the made-up run as a Monitor would."""
-    from attentropy.observe.alarms import Ring
-    from attentropy.observe.record import RunStore
-    from attentropy.observe.rows import STATISTICS, HeadRow
-    from attentropy.observe.summary import Metrics
+    from attentropy.models.record.rows import STATISTICS, HeadRow
+    from attentropy.training.alarms import Ring
+    from attentropy.training.metrics import Metrics
+    from attentropy.training.runstore import RunStore
 
     store = RunStore(path)
     rings = {

@@ -9,8 +9,8 @@ import pytest
 
 from attentropy.report import run_page, scan_page
 from attentropy.scans import schema
-from report.synthetic import make_scan
-from report.synthetic_run import make_run
+from tests.report.synthetic import make_scan
+from tests.report.synthetic_run import make_run
 
 EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
 

@@ -8,8 +8,8 @@ import pytest
 
 from attentropy.report import server, shelf
 from attentropy.scans.store import save
-from report.synthetic import make_scan
-from report.synthetic_run import make_run, write_run
+from tests.report.synthetic import make_scan
+from tests.report.synthetic_run import make_run, write_run
 
 uvicorn = pytest.importorskip("uvicorn")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attentropy.report import page, scan_page
 from attentropy.report.payload import rounded, scan_payload
-from report.synthetic import make_scan
+from tests.report.synthetic import make_scan
 
 EVIL = "</script><script>alert(1)</script>\u2028\u2029<!--&amp;{{app}}"
 

@@ -4,7 +4,7 @@ import pytest
 
 from attentropy.report import predictions
 from attentropy.theory import gaussian
-from report.synthetic import make_scan
+from tests.report.synthetic import make_scan
 
 
 @pytest.mark.parametrize("n", [40.0, 500.0])

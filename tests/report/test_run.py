@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attentropy.report.run import headline, run_payload, thin
-from report.synthetic_run import make_run
+from tests.report.synthetic_run import make_run
 
 
 @given(st.integers(0, 500), st.integers(2, 60))

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from attentropy.cli import main
 from attentropy.report.runstore import is_run, read_run
-from report.synthetic_run import make_run, write_run
+from tests.report.synthetic_run import make_run, write_run
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.report import server
 from attentropy.scans.store import save
-from report.synthetic import make_scan
-from report.synthetic_run import make_run, write_run
+from tests.report.synthetic import make_scan
+from tests.report.synthetic_run import make_run, write_run
 
 testclient = pytest.importorskip("starlette.testclient")
 

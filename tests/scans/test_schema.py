@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attentropy.scans import schema
-from attentropy.scans.statistics import STATISTIC
-from report.synthetic import make_scan
+from attentropy.scans.judging.statistics import STATISTIC
+from tests.report.synthetic import make_scan
 
 
 def broken(change) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import main
-from observe.weights import fetch, one
+from tests.models.weights import fetch, one
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.filterwarnings("ignore")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from attentropy.scans import store
 from attentropy.scans.schema import ScanError
-from report.synthetic import make_scan
+from tests.report.synthetic import make_scan
 
 
 def test_saved_is_loaded_from_the_file_or_its_folder(tmp_path):

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory import _arrays as a
 from attentropy.theory import bounds, entropy, init, noise, sparsity
 

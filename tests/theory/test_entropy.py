@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from attentropy.lab.claims.tools import derivative
 from attentropy.theory import entropy as e
-from attentropy.theory.claims.tools import derivative
 
 rows = arrays(float, st.integers(1, 12), elements=st.floats(-50, 50))
 shifts = st.floats(-1e3, 1e3)

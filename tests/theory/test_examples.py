@@ -14,7 +14,6 @@ MODULES = [
     "noise",
     "populations",
     "sparsity",
-    "claims",
 ]
 
 

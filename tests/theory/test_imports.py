@@ -7,7 +7,7 @@ import pytest
 
 CHECK = """
 import sys
-import attentropy.theory.{module}
+import attentropy.{module}
 {extra}
 heavy = [name for name in ("torch", "matplotlib", "transformers") if name in sys.modules]
 sys.exit(",".join(heavy) or 0)
@@ -19,20 +19,20 @@ def run(module, extra=""):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["catalogue", "claims"])
+@pytest.mark.parametrize("module", ["theory.catalogue", "lab.claims"])
 def test_no_torch(module):
     done = run(module)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_check_would_notice():
-    assert run("bounds", "sys.modules['torch'] = sys").stderr.strip() == "torch"
+    assert run("theory.bounds", "sys.modules['torch'] = sys").stderr.strip() == "torch"
 
 
 def test_names_are_listed_and_unknown_ones_refused():
     from attentropy import theory
 
-    assert {"CATALOGUE", "gaussian", "claims"} <= set(dir(theory))
+    assert {"CATALOGUE", "gaussian"} <= set(dir(theory))
     assert theory.gaussian.expected_entropy(1, 1.0) == 0
     with pytest.raises(AttributeError, match="no attribute 'alchemy'"):
         _ = theory.alchemy

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.errors import ArgumentError, UnsupportedError
-from attentropy.kernels.call import Call
-from attentropy.kernels.tiles import Block, Tiler, logits
-from attentropy.resolve import Options, check_tensors, resolve
-from attentropy.weights import Softmax
+from attentropy.core.call import Call
+from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.core.resolve import Options, check_tensors, resolve
+from attentropy.core.weights import Softmax
+from attentropy.kernels.tiled.tiles import Block, Tiler, logits
 
 ELEMENTS = 1 << 20
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import collect, per_head, rows
-from attentropy.attention import attend
-from attentropy.errors import ArgumentError, ArgumentTypeError
-from attentropy.scores import Dot
-from attentropy.types import Stats
+from attentropy.attention.attend import attend
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.results import Stats
+from attentropy.core.scores import Dot
 
 
 def jacobian_norm(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

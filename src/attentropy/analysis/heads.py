@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import entropy, resolved, rows
-from attentropy.attention import attend, key_mass
-from attentropy.errors import ArgumentError
+from attentropy.attention.attend import attend, key_mass
+from attentropy.core.errors import ArgumentError
 
 
 class Heads(NamedTuple):

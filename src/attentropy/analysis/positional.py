@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import resolved, rows
-from attentropy.errors import UnsupportedError
-from attentropy.kernels.call import Call
+from attentropy.core.call import Call
+from attentropy.core.errors import UnsupportedError
 
 STEPS = 200
 

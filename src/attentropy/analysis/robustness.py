@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attentropy.analysis._rows import Rows, collect, rows
 from attentropy.analysis.gradient import _spread
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 
 KINDS = ("gaussian", "uniform", "laplace")
 NORMS = ("inf", "2")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import collect, entropy, rows
-from attentropy.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
 
 
 def map_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:

@@ -8,7 +8,7 @@ high for contrastive learning, which is why its temperature is small.
 import math
 from typing import NamedTuple
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 
 
 class EntropyRange(NamedTuple):

@@ -1,12 +1,11 @@
-"""The command line: parse, call, print. One command, one file of this folder.
+"""The command line: parse, call, print. One command, one file in the folder of its group.
 
 Commands are imported when they are used, and torch inside them, so that --help is immediate.
 """
 
-from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -29,24 +28,26 @@ COMMANDS: dict[str, str] = {
     "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
 
-GROUPS: dict[str, str] = {
-    "Look at a model": "scan report serve",
-    "Follow a training run": "runs watch export",
-    "Theory and experiments": "theory claims curves lab",
-    "This machine": "doctor bench",
-}  # heading -> names; a command that is in none is listed under "More"
+
+class Group(NamedTuple):
+    """Commands under one heading, whose files stand in one folder."""
+
+    heading: str
+    folder: str
+    names: tuple[str, ...]
 
 
-def grouped() -> Iterator[tuple[str, list[str]]]:
-    """Headings with the commands under them; every command of COMMANDS exactly once."""
-    placed = {name for names in GROUPS.values() for name in names.split()}
-    for heading, names in GROUPS.items():
-        yield heading, [name for name in names.split() if name in COMMANDS]
-    yield "More", [name for name in COMMANDS if name not in placed]
+GROUPS = (
+    Group("Look at a model", "models", ("scan", "report", "serve")),
+    Group("Follow a training run", "training", ("runs", "watch", "export")),
+    Group("Theory and experiments", "theory", ("theory", "claims", "curves", "lab")),
+    Group("This machine", "machine", ("doctor", "bench")),
+)
+FOLDERS = {name: group.folder for group in GROUPS for name in group.names}
 
 
 class _Commands(click.Group):
-    """A group whose commands live in the modules `attentropy.cli.<name>`."""
+    """A group whose commands live in the modules `attentropy.cli.<folder>.<name>`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -54,7 +55,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"attentropy.cli.{cmd_name}").command
+        command: click.Command = import_module(
+            f"attentropy.cli.{FOLDERS[cmd_name]}.{cmd_name}"
+        ).command
         if command.epilog is None:  # the first time: what all commands have in common
             command.epilog = epilog(cmd_name)
             command.params.append(debug_option())
@@ -73,10 +76,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, names in grouped():
-            if names:
-                with formatter.section(heading):
-                    formatter.write_dl([(name, COMMANDS[name]) for name in names])
+        for group in GROUPS:
+            with formatter.section(group.heading):
+                formatter.write_dl([(name, COMMANDS[name]) for name in group.names])
 
 
 _LAST = """\b

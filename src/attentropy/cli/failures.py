@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from attentropy.errors import AttentropyError
+from attentropy.core.errors import AttentropyError
 
 _ASKED = "attentropy.debug"
 _OURS = "attentropy: "

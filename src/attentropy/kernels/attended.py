@@ -1,9 +1,9 @@
 """From the rows of a kernel to what attend() returns."""
 
-from attentropy.kernels.call import Call, Rows
-from attentropy.states import with_sink
-from attentropy.types import Attended, Stats
-from attentropy.weights import Kernelised
+from attentropy.core.call import Call, Rows
+from attentropy.core.results import Attended, Stats
+from attentropy.core.states import with_sink
+from attentropy.core.weights import Kernelised
 
 
 def attended(call: Call, rows: Rows) -> Attended:

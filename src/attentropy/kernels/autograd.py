@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attentropy.errors import UnsupportedError
+from attentropy.core.errors import UnsupportedError
 
 
 class _Once(torch.autograd.Function):

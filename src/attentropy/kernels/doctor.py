@@ -4,8 +4,8 @@ import os
 from dataclasses import asdict, dataclass
 
 from attentropy._version import __version__
-from attentropy.kernels import library
-from attentropy.kernels.build import ISAS, compiler, path_of
+from attentropy.kernels.fused import library
+from attentropy.kernels.fused.build import ISAS, compiler, path_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.kernels.call import Call, Rows
-from attentropy.weights import Decay, Kernelised
+from attentropy.core.call import Call, Rows
+from attentropy.core.weights import Decay, Kernelised
 
 CHUNK = 128
 

@@ -6,10 +6,10 @@ Every other kernel is tested against this one. It serves every call.
 import torch
 from torch import Tensor
 
+from attentropy.core.call import Call, Rows
+from attentropy.core.masks import Extent
+from attentropy.core.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
 from attentropy.kernels import noise
-from attentropy.kernels.call import Call, Rows
-from attentropy.masks import Extent
-from attentropy.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
 
 
 def lacks(call: Call) -> str | None:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.errors import ArgumentError, ArgumentTypeError
-from attentropy.masks import Extent, Mask, as_mask, full
-from attentropy.scores import ALiBi, Relative
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.masks import Extent, Mask, as_mask, full
+from attentropy.core.scores import ALiBi, Relative
 
 MaskLike = Mask | Tensor | Callable[..., Tensor]
 

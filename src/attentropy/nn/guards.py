@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.groups import Group, peers
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.results import Stats
+from attentropy.core.scores import Dot
+from attentropy.distributed.groups import Group, peers
 from attentropy.nn._checks import number
 from attentropy.nn._phase import recomputing
-from attentropy.nn.invariant import EntropyInvariantAttention
-from attentropy.nn.multihead import MultiheadAttention
-from attentropy.scores import Dot
-from attentropy.types import Stats
+from attentropy.nn.layers.invariant import EntropyInvariantAttention
+from attentropy.nn.layers.multihead import MultiheadAttention
 
 
 @torch.no_grad()

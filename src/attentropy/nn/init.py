@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.scores import Cosine, Dot
+from attentropy.core.weights import Softmax
 from attentropy.nn._checks import count, number
-from attentropy.scores import Cosine, Dot
-from attentropy.weights import Softmax
 
 if TYPE_CHECKING:
-    from attentropy.nn.multihead import MultiheadAttention
+    from attentropy.nn.layers.multihead import MultiheadAttention
 
 Initialise = Callable[["MultiheadAttention"], None]
 

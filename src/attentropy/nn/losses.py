@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.results import Stats
 from attentropy.nn._checks import number
-from attentropy.types import Stats
 
 
 class EntropyLoss(nn.Module):

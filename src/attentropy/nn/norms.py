@@ -7,7 +7,7 @@ nothing.
 
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.nn._checks import count
 
 KINDS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}

@@ -3,7 +3,7 @@
 from attentropy.report.page import render
 from attentropy.report.payload import scan_payload
 from attentropy.report.run import Run, headline, run_payload
-from attentropy.scans import words
+from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan
 
 

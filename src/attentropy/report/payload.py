@@ -3,9 +3,9 @@
 from typing import Any
 
 from attentropy.report.predictions import predict
-from attentropy.scans import words
+from attentropy.scans.judging import words
+from attentropy.scans.judging.statistics import STATISTIC, STATISTICS
 from attentropy.scans.schema import Measure, Scan
-from attentropy.scans.statistics import STATISTIC, STATISTICS
 
 MAP_BUDGET = 500_000  # characters of attention maps in one page
 

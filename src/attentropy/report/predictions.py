@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attentropy.scans import words
+from attentropy.scans.judging import words
 from attentropy.scans.schema import Measure, Number, Scan
 
 SPREADS = np.concatenate([np.linspace(0.0, 4.0, 17), np.geomspace(4.5, 60.0, 10)])

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from attentropy.report.payload import rounded
+from attentropy.scans.judging.statistics import STATISTICS
 from attentropy.scans.schema import Head, Number, Table
-from attentropy.scans.statistics import STATISTICS
 
 NUMBERS = 150_000  # of all metrics in one page; denser runs are thinned, keeping first and last
 LOSSES = 2_000

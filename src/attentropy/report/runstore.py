@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attentropy.report.run import Alarm, Run, Severity
-from attentropy.scans.statistics import STATISTIC
+from attentropy.scans.judging.statistics import STATISTIC
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -29,14 +29,14 @@ def is_run(path: Path) -> bool:
 
 def find_run(name: str) -> Path:
     """The file of a run, given as a path or as a name in the directory of runs."""
-    from attentropy.observe.record import find
+    from attentropy.training.runstore import find
 
     return find(name)
 
 
 def read_run(path: Path) -> Run:
     """Read a run, also while it is written."""
-    from attentropy.observe.record import read
+    from attentropy.training.runstore import read
 
     stored = read(path)
     metrics: Any = {key: stored.metrics[key] for key in STATISTIC if key in stored.metrics}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attentropy.errors import ArgumentError, AttentropyError
+from attentropy.core.errors import ArgumentError, AttentropyError
 from attentropy.report import run_page, scan_page, shelf
 from attentropy.report.page import render
 from attentropy.report.run import run_payload

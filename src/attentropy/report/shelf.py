@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from attentropy.errors import AttentropyError
+from attentropy.core.errors import AttentropyError
 from attentropy.report.run import Run, headline
 from attentropy.report.runstore import is_run, read_run
-from attentropy.scans import words
+from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan, decode
 
 DEPTH = 4

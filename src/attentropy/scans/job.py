@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
-from attentropy.scans import inputs, lengths, sources
 from attentropy.scans.listener import Listener
+from attentropy.scans.loading import inputs, sources
+from attentropy.scans.measuring import lengths
 from attentropy.scans.scan import Origin, scan
 from attentropy.scans.schema import Scan, ScanError
 

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from attentropy._version import __version__
-from attentropy.errors import AttentropyError
-from attentropy.scans import lengths as spans
-from attentropy.scans.advice import advise
-from attentropy.scans.findings import diagnosed
-from attentropy.scans.inputs import describe_ids
+from attentropy.core.errors import AttentropyError
+from attentropy.scans.judging.advice import advise
+from attentropy.scans.judging.findings import diagnosed
+from attentropy.scans.judging.trend import slopes
 from attentropy.scans.listener import Listener
-from attentropy.scans.maps import draw_maps
-from attentropy.scans.measure import Found, measure
+from attentropy.scans.loading.inputs import describe_ids
+from attentropy.scans.loading.sources import Placement, describe_model
+from attentropy.scans.measuring import lengths as spans
+from attentropy.scans.measuring.maps import draw_maps
+from attentropy.scans.measuring.measure import Found, measure
 from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanError, Skipped
-from attentropy.scans.sources import Placement, describe_model
-from attentropy.scans.trend import slopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def scan(
     asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, origin.model, len(tokens))
     if calibrate:
-        from attentropy.scans.calibration import calibrated, check
+        from attentropy.scans.judging.calibration import calibrated, check
 
         check(model, origin.model, tokens, wanted)
     for skip in skipped:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from attentropy.errors import AttentropyError
-from attentropy.scans.statistics import DIAGNOSTIC, STATISTIC
+from attentropy.core.errors import AttentropyError
+from attentropy.scans.judging.statistics import DIAGNOSTIC, STATISTIC
 
 VERSION = 1
 

@@ -1,7 +1,7 @@
 """The mathematics of attention as functions: closed forms, bounds, exact Gaussian rows.
 
 Only numpy and scipy are needed. `CATALOGUE` maps names to formulas that can be called;
-`attentropy.theory.claims` checks what five documents say about attention by measuring it.
+`attentropy.lab.claims` checks what five documents say about attention by measuring it.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from attentropy.theory.catalogue import CATALOGUE as CATALOGUE
 
 _MODULES = (
-    "bounds", "catalogue", "claims", "cost", "entropy", "gaussian", "init", "noise", "populations",
+    "bounds", "catalogue", "cost", "entropy", "gaussian", "init", "noise", "populations",
     "sparsity",
 )  # fmt: skip
 

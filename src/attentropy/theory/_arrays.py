@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 """What travels inside; at the border a scalar in gives a float out."""

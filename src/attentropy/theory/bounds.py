@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory import entropy as _rows
 from attentropy.theory._arrays import (
     Array,

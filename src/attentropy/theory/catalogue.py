@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory import bounds, entropy, gaussian, init, noise, sparsity
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory._arrays import at_least
 
 VARIANTS = ("dense", "flash", "causal", "window", "linear")

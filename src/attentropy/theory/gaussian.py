@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory import populations
 from attentropy.theory._arrays import Array, above, at_least, elementwise, require
 from attentropy.theory._quadrature import moments

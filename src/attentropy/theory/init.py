@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory import cost
 from attentropy.theory._arrays import Array, at_least, finite, floats, plain
 

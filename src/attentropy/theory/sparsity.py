@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf, erfcx, ndtr
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.theory._arrays import (
     Array,
     at_least,

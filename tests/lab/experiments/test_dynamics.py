@@ -1,8 +1,8 @@
 import pytest
 
 from attentropy.lab.experiments import dynamics
-from attentropy.lab.rows import Results
-from attentropy.observe.record import read
+from attentropy.lab.running.rows import Results
+from attentropy.training.runstore import read
 
 CONFIG = dynamics.Config(length=16, width=16, heads=2, layers=2, steps=6, every=3, batch=2)
 

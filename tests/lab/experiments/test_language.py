@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from attentropy.lab.byte_models import KeyNorm, byte_model
 from attentropy.lab.experiments import language
-from attentropy.lab.rows import Results
-from attentropy.lab.small_model import MASK
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects.byte_models import KeyNorm, byte_model
+from attentropy.lab.subjects.small_model import MASK
 from attentropy.nn.norms import QKNorm
 
 TINY = language.Config(

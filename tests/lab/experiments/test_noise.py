@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import noise, scales
-from attentropy.lab.plan import Plan
-from attentropy.lab.real import Given, embedded
-from attentropy.lab.rows import Results
-from attentropy.lab.runner import run
-from scans.tiny import Tiny
+from attentropy.lab.running.plan import Plan
+from attentropy.lab.running.rows import Results
+from attentropy.lab.running.runner import run
+from attentropy.lab.subjects.real import Given, embedded
+from tests.scans.tiny import Tiny
 
 SMALL = replace(noise.EXPERIMENT.quick, trials=400, real_lengths=(32, 64))
 TEXT = torch.randint(256, (400,), generator=torch.Generator().manual_seed(0))

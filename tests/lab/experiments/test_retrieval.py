@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import retrieval
-from attentropy.lab.retriever import Retriever, sets
-from attentropy.lab.rows import Results, Spread
+from attentropy.lab.running.rows import Results, Spread
+from attentropy.lab.subjects.retriever import Retriever, sets
 
 CONFIG = retrieval.Config(width=16, steps=20, batch=32, lengths=(16, 64), sets=16, items=2048)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import stability
-from attentropy.lab.rows import Results
-from attentropy.observe.record import read
+from attentropy.lab.running.rows import Results
+from attentropy.training.runstore import read
 
 SMALL = {"rates": (0.01,), "steps": 4, "warmup": 2, "length": 12, "batch": 2, "width": 8}
 CONFIG = stability.Config(**SMALL, layers=1, every=1)

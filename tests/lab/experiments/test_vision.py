@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import vision
-from attentropy.lab.rows import Results
+from attentropy.lab.running.rows import Results
 
 pytest.importorskip("sklearn")
 TINY = vision.Config(sides=(8, 16), width=8, heads=2, layers=1, steps=20, batch=8, tested=12)

@@ -11,7 +11,7 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attentropy._version import __version__
-from attentropy.errors import AttentropyError
+from attentropy.core.errors import AttentropyError
 from attentropy.lab.embedded import model as shipped
 from attentropy.lab.embedded.probe import count_losses, text_loss
 from attentropy.lab.embedded.tables import print_evaluation

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 
 WEIGHTS, SAMPLE = "model.safetensors", "sample.txt"
 ABOUT = "attentropy"

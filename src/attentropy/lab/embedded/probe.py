@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
+from attentropy.core.scales import ScaleRule
 from attentropy.lab.embedded.model import BYTES, EmbeddedModel
-from attentropy.scales import ScaleRule
 
 Rule = Callable[[int, Tensor], Tensor]
 JUDGED = 64  # bytes at the end of every window that are scored, whatever its length

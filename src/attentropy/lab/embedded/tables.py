@@ -5,6 +5,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from attentropy.core.scales import HoldEntropy, LogLengthFrom
 from attentropy.lab.embedded.model import EmbeddedModel, embedded_notes
 from attentropy.lab.embedded.probe import (
     Heads,
@@ -17,7 +18,6 @@ from attentropy.lab.embedded.probe import (
     text_loss,
     windows,
 )
-from attentropy.scales import HoldEntropy, LogLengthFrom
 
 LENGTHS = (64, 128, 256, 512, 1024)
 

@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from attentropy.errors import ArgumentError, AttentropyError
+from attentropy.core.errors import ArgumentError, AttentropyError
 
 PACKAGES = ("bible-kjv", "bible-kjv-text")
 SOURCE = "King James Version, Debian packages bible-kjv and bible-kjv-text"

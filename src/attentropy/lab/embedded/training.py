@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.errors import ArgumentError
+from attentropy.core.errors import ArgumentError
 from attentropy.lab.embedded.model import Attention, EmbeddedModel, Shape
 from attentropy.lab.embedded.probe import intercepted
 

@@ -14,16 +14,16 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.populations import sample
-from attentropy.lab.rows import Results
-from attentropy.lab.small_model import ByteModel, next_byte_loss, windows
-from attentropy.masks import causal
+from attentropy.core.masks import causal
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects.populations import sample
+from attentropy.lab.subjects.small_model import ByteModel, next_byte_loss, windows
+from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.losses import EntropyLoss
-from attentropy.nn.multihead import MultiheadAttention
-from attentropy.nn.rotary import RotaryPositions
-from attentropy.observe.monitor import Monitor
-from attentropy.observe.record import RunStore, StoredRun, read
+from attentropy.nn.positions.rotary import RotaryPositions
+from attentropy.training.monitor import Monitor
+from attentropy.training.runstore import RunStore, StoredRun, read
 
 PLENTY, LITTLE, REWARDED = "plenty of text", "little text", "little text, entropy rewarded"
 

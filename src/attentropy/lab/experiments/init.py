@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.attention import attend
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.rows import Results
+from attentropy.attention.attend import attend
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
 from attentropy.nn.init import expected_entropy, logit_spread, score_variance, xavier
-from attentropy.nn.multihead import MultiheadAttention
+from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.theory.init import weight_variance
 
 SCHEMES = ("xavier", "lecun", "he", "gpt2", "packed")

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.lab.byte_models import PLAIN, TASKS, byte_model, placed
-from attentropy.lab.calibrated import calibrated
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
+from attentropy.core.scales import LogLengthFrom, ScaleRule
 from attentropy.lab.experiments.language_findings import conclude
-from attentropy.lab.opened import ClippedRotary
-from attentropy.lab.populations import sample
-from attentropy.lab.small_model import MASK, ByteModel, windows
-from attentropy.scales import LogLengthFrom, ScaleRule
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.subjects.byte_models import PLAIN, TASKS, byte_model, placed
+from attentropy.lab.subjects.calibrated import calibrated
+from attentropy.lab.subjects.opened import ClippedRotary
+from attentropy.lab.subjects.populations import sample
+from attentropy.lab.subjects.small_model import MASK, ByteModel, windows
 
 HELD_OUT = 20480  # bytes at the end of the text, for the tests
 JUDGED = 64  # last bytes of a causal window that are scored, the same at every length

@@ -2,9 +2,9 @@
 
 import math
 
-from attentropy.lab.byte_models import PLAIN, TASKS
-from attentropy.lab.paired import Gain, gain
-from attentropy.lab.rows import Results
+from attentropy.lab.running.paired import Gain, gain
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects.byte_models import PLAIN, TASKS
 
 LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated", "clipped"))
 AIM = "masked", "GAU RoPE"  # the model nearest to the published one

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attentropy.lab import populations
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.real import EMBEDDED, Given, Head, embedded, on_heads, real_heads
-from attentropy.lab.rows import Results
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects import populations
+from attentropy.lab.subjects.real import EMBEDDED, Given, Head, embedded, on_heads, real_heads
 from attentropy.theory import entropy, noise
 from attentropy.theory._arrays import Array
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis.positional import positional_share
-from attentropy.attention import attend
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.rows import Results
-from attentropy.masks import causal
-from attentropy.nn.positions import SinusoidalPositions
-from attentropy.scores import ALiBi
+from attentropy.attention.attend import attend
+from attentropy.core.masks import causal
+from attentropy.core.scores import ALiBi
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
+from attentropy.nn.positions.encodings import SinusoidalPositions
 from attentropy.theory.entropy import geometric_entropy
 
 ABSOLUTE, RELATIVE = "absolute amplitude", "relative decay"

@@ -14,11 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.retriever import CLASSES, Retriever, Scale, adaptive, sets
-from attentropy.lab.rows import Results, Spread
-from attentropy.nn.scales import LearnedScale, SSMax
-from attentropy.scales import (
+from attentropy.core.scales import (
     HoldEntropy,
     InverseSqrt,
     LogLength,
@@ -26,6 +22,10 @@ from attentropy.scales import (
     Mixed,
     PowerLength,
 )
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results, Spread
+from attentropy.lab.subjects.retriever import CLASSES, Retriever, Scale, adaptive, sets
+from attentropy.nn.scales.learned import LearnedScale, SSMax
 
 PLAIN, HELD = "1/sqrt d", "entropy held, test only"
 ONE_CLASS = "entropy held, sets of one class"

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attentropy.attention import attend
-from attentropy.lab import populations
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.real import EMBEDDED, Given, embedded, on_heads, real_heads
-from attentropy.lab.rows import Results
-from attentropy.scales import (
+from attentropy.attention.attend import attend
+from attentropy.core.scales import (
     HoldEntropy,
     InverseSqrt,
     LogLength,
@@ -21,6 +17,10 @@ from attentropy.scales import (
     PowerLength,
     ScaleRule,
 )
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects import populations
+from attentropy.lab.subjects.real import EMBEDDED, Given, embedded, on_heads, real_heads
 from attentropy.theory import gaussian
 from attentropy.theory.populations import uniform_deficit
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attentropy.attention import attend
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.rows import Results
+from attentropy.attention.attend import attend
+from attentropy.core.weights import L1, Decay, Kernelised, Linear, ReluSquared, Softmax, Weights
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
 from attentropy.theory import sparsity
-from attentropy.weights import L1, Decay, Kernelised, Linear, ReluSquared, Softmax, Weights
 
 FORMS, RETRIEVAL = "closed forms", "retrieval"
 SCORED = ("softmax", "relu squared", "linear")

@@ -15,22 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attentropy import scores
-from attentropy.attention import attend
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.populations import sample
-from attentropy.lab.rows import Results
-from attentropy.lab.small_model import ByteModel, next_byte_loss, windows
-from attentropy.masks import causal
+from attentropy.attention.attend import attend
+from attentropy.core import scores
+from attentropy.core.masks import causal
+from attentropy.core.results import Attended
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects.populations import sample
+from attentropy.lab.subjects.small_model import ByteModel, next_byte_loss, windows
 from attentropy.nn.guards import qk_clip_, sigma_reparam
+from attentropy.nn.layers.multihead import MultiheadAttention
+from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.nn.losses import EntropyLoss
-from attentropy.nn.multihead import MultiheadAttention
-from attentropy.nn.positions import ALiBi
-from attentropy.nn.variants import AdditiveAttention, CosineAttention
-from attentropy.observe.alarms import EntropyCollapse, LogitGrowth, NearUniform, NotFinite, Ring
-from attentropy.observe.monitor import Monitor
-from attentropy.observe.record import RunStore, StoredRun, read
-from attentropy.types import Attended
+from attentropy.nn.positions.encodings import ALiBi
+from attentropy.training.alarms import EntropyCollapse, LogitGrowth, NearUniform, NotFinite, Ring
+from attentropy.training.monitor import Monitor
+from attentropy.training.runstore import RunStore, StoredRun, read
 
 NONE, COLLAPSE, GROWTH = "none", "entropy collapse", "logit growth"
 LEADS = {COLLAPSE: "lead_collapse", GROWTH: "lead_growth"}

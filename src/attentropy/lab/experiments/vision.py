@@ -16,17 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.errors import AttentropyError
-from attentropy.lab.byte_models import KeyNorm
-from attentropy.lab.calibrated import calibrated
-from attentropy.lab.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.paired import gain
-from attentropy.lab.rows import Results
-from attentropy.lab.small_model import Stack, set_scales
-from attentropy.nn.multihead import MultiheadAttention
+from attentropy.core.errors import AttentropyError
+from attentropy.core.results import Stats
+from attentropy.core.scales import LogLengthFrom, Mixed, PowerLength, ScaleRule
+from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.running.paired import gain
+from attentropy.lab.running.rows import Results
+from attentropy.lab.subjects.byte_models import KeyNorm
+from attentropy.lab.subjects.calibrated import calibrated
+from attentropy.lab.subjects.small_model import Stack, set_scales
+from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.norms import QKNorm
-from attentropy.scales import LogLengthFrom, Mixed, PowerLength, ScaleRule
-from attentropy.types import Stats
 
 SIDE = 8
 PLAIN, LOG = "1/sqrt d", "1/sqrt d, log n at test"

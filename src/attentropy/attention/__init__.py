@@ -1,0 +1,1 @@
+"""attend() and its kin: resolve a call, choose a kernel, run it."""

@@ -1,0 +1,135 @@
+"""What a scan prints: a progress bar while it runs, the findings when it is done."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from attentropy.scans.judging import words
+from attentropy.scans.listener import Listener
+from attentropy.scans.schema import Scan
+
+MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]●[/]"}
+
+
+class _Bar(Listener):
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.task = bar.add_task("loading the model", total=None)
+
+    def stage(self, text: str) -> None:
+        self.bar.update(self.task, description=escape(text))
+
+    def begin(self, total: int) -> None:
+        self.bar.update(self.task, total=total, completed=0)
+
+    def advance(self, work: int) -> None:
+        self.bar.advance(self.task, work)
+
+    def say(self, text: str) -> None:
+        self.bar.console.print(escape(text), highlight=False)
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Listener]:
+    """A bar on stderr with the time left; silent for `quiet`."""
+    if quiet:
+        yield Listener()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar)
+
+
+def show(scan: Scan, out: Path) -> None:
+    """The summary for people."""
+    console = Console()
+    console.print()
+    console.print(f"[bold]{escape(scan.model.name)}[/]  {_facts(scan)}", highlight=False)
+    console.print(f"[bold]{escape(words.headline(scan))}[/]", highlight=False)
+    for sentence in words.sentences(scan):
+        console.print(f"  {escape(sentence)}", highlight=False)
+    console.print(_lengths(scan))
+    for finding in scan.findings:
+        heads = ", ".join(f"{layer}.{head}" for layer, head in finding.heads[:6])
+        more = " …" if len(finding.heads) > 6 else ""
+        text = f"{finding.name}: {len(finding.heads)} heads ({heads}{more}); {finding.evidence}"
+        console.print(f"{MARKS[finding.severity]} {escape(text)}", highlight=False)
+    for advice in scan.advice:
+        console.print(f"[bold green]→[/] {escape(advice.text)}", highlight=False)
+        for line in advice.call.splitlines():
+            console.print(f"    [bold]{escape(line)}[/]", highlight=False)
+    console.print(f"\nReport: {escape(str(out / 'report.html'))}", highlight=False, soft_wrap=True)
+    console.print(f"Data:   {escape(str(out / 'scan.json'))}", highlight=False, soft_wrap=True)
+    if scan.calibration is not None:
+        console.print(f"Plan:   {escape(str(out / 'plan.json'))}", highlight=False, soft_wrap=True)
+
+
+def machine(scan: Scan, out: Path) -> dict[str, Any]:
+    """The summary for programs."""
+    return {
+        "complete": scan.complete,
+        "scan": str(out / "scan.json"),
+        "report": str(out / "report.html"),
+        "plan": None if scan.calibration is None else str(out / "plan.json"),
+        "model": scan.model.name,
+        "headline": words.headline(scan),
+        "heads": words.count_heads(scan),
+        "healthy": words.count_heads(scan) - len(words.troubled(scan)),
+        "median_slope": words.median_of(scan.slopes),
+        "lengths": [
+            {
+                "length": measure.length,
+                "median_entropy": words.median_of(measure.statistics["entropy"]),
+                "perplexity": measure.perplexity,
+                "seconds": measure.seconds,
+            }
+            for measure in scan.measures
+        ],
+        "skipped": [{"length": s.length, "reason": s.reason} for s in scan.skipped],
+        "findings": [
+            {"name": f.name, "severity": f.severity, "heads": f.heads} for f in scan.findings
+        ],
+        "advice": [{"text": a.text, "call": a.call} for a in scan.advice],
+    }
+
+
+def _facts(scan: Scan) -> str:
+    heads = words.count_heads(scan)
+    trained = scan.model.trained_length
+    at = f", trained at {trained:,}" if trained else ""
+    return f"{len(scan.layers)} layers, {heads} heads, {scan.model.parameters:,} parameters{at}"
+
+
+def _lengths(scan: Scan) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for name in ("length", "median entropy", "of log n", "perplexity", "seconds"):
+        table.add_column(name, justify="right")
+    for measure in scan.measures:
+        cells = (
+            words.median_of(measure.statistics["entropy"]),
+            words.median_of(measure.statistics["normalized_entropy"]),
+            measure.perplexity,
+            measure.seconds,
+        )
+        shown = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
+        table.add_row(f"{measure.length:,}", *shown)
+    return table

@@ -1,0 +1,105 @@
+"""`attentropy lab`: run an experiment with seeds, error bars, figures and a conclusion."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from attentropy.cli.failures import needs
+
+if TYPE_CHECKING:
+    from attentropy.lab.running.experiment import Experiment
+
+
+@click.command()
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="The small configuration: under two minutes.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1),
+              help="How many seeds, from 0 on.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
+@click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
+@click.option("--model", help="Whose real heads to take (noise, scales): as MODEL of scan.")
+@click.option(
+    "--tokens",
+    type=click.Path(path_type=Path),
+    help="What it reads: ids in a .npy file, by default the sample text.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
+def command(
+    name: str,
+    quick: bool,
+    seeds: int,
+    out: Path | None,
+    resume: bool,
+    model: str | None,
+    tokens: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the experiment NAME, or `list` all of them.
+
+    Writes results.json, results.csv, figures and summary.md into the directory --out, which is
+    lab-results/NAME if not given. A run may be interrupted at any moment: --resume completes it to
+    the same numbers.
+    """
+    if name == "list":
+        _list(as_json)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from attentropy.core.errors import ArgumentError
+    from attentropy.lab.running.plan import Plan
+    from attentropy.lab.running.registry import find
+    from attentropy.lab.running.runner import run
+    from attentropy.lab.running.store import RESULTS, SUMMARY
+
+    try:
+        experiment = find(name)
+    except ArgumentError as error:
+        raise click.UsageError(str(error)) from None
+    needs("attentropy lab", "lab", "matplotlib")
+    options = tuple[str, ...]()
+    if model is not None or tokens is not None:
+        experiment, options = _given(experiment, model, tokens)
+    where = out or _default(name, quick=quick)
+    run(Plan(experiment, quick=quick, seeds=seeds, options=options), where, resume=resume)
+    if as_json:
+        click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
+        return
+    Console().print(Markdown((where / SUMMARY).read_text(encoding="utf-8")))
+    click.echo(f"written to {where}")
+
+
+def _given(
+    experiment: "Experiment", model: str | None, tokens: Path | None
+) -> "tuple[Experiment, tuple[str, ...]]":
+    """The experiment on the heads of a model, and the options that say so."""
+    from attentropy.core.errors import ArgumentError
+    from attentropy.lab.subjects.real import EMBEDDED, Given
+    from attentropy.scans.loading import inputs
+    from attentropy.scans.loading.sources import Permissions, Placement, load
+
+    if experiment.on is None:
+        raise ArgumentError("--model", "left out: only noise and scales take one", repr(model))
+    source = load(model, Placement(), Permissions())
+    text = inputs.from_sample(source) if tokens is None else inputs.from_file(tokens, source)
+    name = (EMBEDDED if model is None else model) + ("" if tokens is None else f" on {tokens}")
+    given = Given(source.model, text.ids, name, source.about.maximum_length)
+    options = ["--model", model] if model is not None else []
+    return experiment.on(given), (*options, *(["--tokens", str(tokens)] if tokens else []))
+
+
+def _default(name: str, *, quick: bool) -> Path:
+    return Path("lab-results") / (name.replace("/", "-") + ("-quick" if quick else ""))
+
+
+def _list(as_json: bool) -> None:
+    from attentropy.lab.running.registry import all_experiments
+
+    if as_json:
+        rows = [{"name": one.name, "question": one.question} for one in all_experiments()]
+        click.echo(json.dumps(rows))
+        return
+    for experiment in all_experiments():
+        click.echo(f"{experiment.name:26} {experiment.question}")

@@ -1,0 +1,1 @@
+"""What attention is made of, without computing any of it: calls, masks, scales, states."""

@@ -1,0 +1,83 @@
+"""One attention call after validation: what every kernel receives, and what it gives back.
+
+Final logits of query i and key j, with x the score (dot product, or `additive . tanh(q + k)`):
+
+    s_ij = softcap * tanh(scale_i * x_ij / softcap) + bias_ij + relative[d] - slope * |d|
+
+where d = j - (i + K - Q) is the signed distance of the key from the query, queries being aligned
+to the end of the keys. Without softcap the first term is scale_i * x_ij. A key is visible where
+lo_i <= j < hi_i and `mask`, `predicate` and a bias above -inf all allow it.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from attentropy.core.masks import Mask
+from attentropy.core.weights import Weights
+
+
+class Call(NamedTuple):
+    """Shapes: q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv]; Hk divides H.
+
+    Attributes:
+        scale: broadcastable to [B,H,Q], float32 (float64 for float64 inputs); differentiable.
+        lo: int32, broadcastable to [B,H,Q], first visible key; None means 0.
+        hi: int32, like `lo`, one past the last visible key; None means K.
+        mask: bool, 4-D and broadcastable to [B,H,Q,K]; True is visible.
+        predicate: a mask that is no interval, to be asked tile by tile.
+        bias: 4-D and broadcastable to [B,H,Q,K]; -inf hides the key; differentiable.
+        relative: [1 or H, 2R+1], added at distance clip(d, -R, R) + R; differentiable.
+        slopes: [H], ALiBi.
+        softcap: positive, or None.
+        sink: [H], the logit of one more outcome that has no value; differentiable.
+        additive: [1 or H, D], the vector of the additive score; None means dot product.
+        weights: how logits become weights.
+        dropout: share of weights dropped after the statistics.
+        seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
+            the same from it.
+        visible: int64, broadcastable to [B,H,Q], the number of visible keys.
+        shape: "full", "causal" or "other": what lo, hi, mask and predicate amount to.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: Tensor
+    weights: Weights
+    visible: Tensor
+    lo: Tensor | None = None
+    hi: Tensor | None = None
+    mask: Tensor | None = None
+    predicate: Mask | None = None
+    bias: Tensor | None = None
+    relative: Tensor | None = None
+    slopes: Tensor | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    additive: Tensor | None = None
+    dropout: float = 0.0
+    seed: Tensor | None = None
+    shape: str = "other"
+
+
+class Rows(NamedTuple):
+    """What a kernel returns: the output and the statistics of every row, each [B,H,Q].
+
+    `out` has the dtype of v; statistics are float32, or float64 for float64 inputs. `mass` is
+    the sum of |weights| and is None for probabilities, whose entropy and lse are not None.
+    Kernels that never form logits leave max_logit and argmax None.
+    """
+
+    out: Tensor
+    entropy: Tensor | None
+    lse: Tensor | None
+    max_logit: Tensor | None
+    argmax: Tensor | None
+    collision: Tensor
+    mass: Tensor | None = None
+
+
+def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:
+    """The same call on other tensors, by the name of the field."""
+    return call._replace(**tensors)  # type: ignore[arg-type]

@@ -1,0 +1,383 @@
+"""From what a caller passes to what a kernel takes: checks, masks, scales, biases.
+
+Every message names the argument, the rule and the value.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.core.call import Call
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.masks import Extent, Mask, as_mask, causal, check_broadcast
+from attentropy.core.masks import full as full_mask
+from attentropy.core.scales import ScaleRule
+from attentropy.core.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
+from attentropy.core.visibility import count
+from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights
+
+SMALL_MASK = 1 << 22
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_CAST = FLOATS[:3]
+
+
+class Options(NamedTuple):
+    """The options of attend(), by its names."""
+
+    mask: Mask | Tensor | Callable[..., Tensor] | None = None
+    score: Score | None = None
+    scale: ScaleRule | float | Tensor | None = None
+    weights: Weights | None = None
+    bias: Tensor | Relative | ALiBi | None = None
+    softcap: float | None = None
+    sink: Tensor | None = None
+    dropout: float = 0.0
+
+
+class Share(NamedTuple):
+    """What part of a longer sequence q and k are: its sizes, and the queries that q holds."""
+
+    queries: int
+    keys: int
+    rows: tuple[range, ...]
+
+
+def resolve(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, *, share: Share | None = None
+) -> Call:
+    """A checked call; raises before anything is computed.
+
+    With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
+    as rows and all keys of the whole as columns; see attentropy.distributed.parts.
+    """
+    q, k, v = _autocast(q, k, v)
+    check_tensors(q, k, v)
+    weights = _weights(options)
+    prepared = _prepare(q, k, options, weights)
+    batch, heads, queries, _ = q.shape
+    sizes = (queries, k.shape[2]) if share is None else share[:2]
+    extent = Extent(batch, heads, *sizes, q.device)
+    seen = _Seen.of(options, weights, extent)
+    bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
+    if share is not None:
+        seen, bias = seen.of_rows(share.rows, shift=extent.shift), _taken(bias, share.rows)
+        extent = extent._replace(queries=queries)
+    visible = count(
+        extent,
+        lo=seen.lo,
+        hi=seen.hi,
+        mask=seen.mask,
+        predicate=seen.predicate,
+        bias=bias,
+    )
+    return Call(
+        q=prepared.q,
+        k=prepared.k,
+        v=v,
+        additive=prepared.vector,
+        scale=_scale(options, q, visible),
+        weights=weights,
+        visible=visible,
+        lo=seen.lo,
+        hi=seen.hi,
+        mask=seen.mask,
+        predicate=seen.predicate,
+        shape=seen.shape,
+        bias=bias,
+        relative=relative,
+        slopes=slopes,
+        softcap=check_softcap(options.softcap),
+        sink=_sink(options.sink, q),
+        dropout=_dropout(options.dropout),
+        seed=_seed(options.dropout, weights),
+    )
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise unless shapes, dtypes and devices fit together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise ArgumentTypeError(name, "a tensor", type(x).__name__)
+        shape = x.shape
+        if len(shape) != 4:
+            letters = "[B,H,Q,D]" if name == "q" else "[B,Hk,K,D]"
+            raise ArgumentError(name, f"of shape {letters}", list(shape))
+        if x.layout != torch.strided:
+            raise ArgumentTypeError(f"{name}.layout", "that of a dense tensor", x.layout)
+        if x.dtype not in FLOATS:
+            rule = "of dtype float16, bfloat16, float32 or float64"
+            raise ArgumentTypeError(f"{name}.dtype", rule, x.dtype)
+        if x.dtype != q.dtype:
+            raise ArgumentTypeError(f"{name}.dtype", f"that of q, {q.dtype}", x.dtype)
+        if x.device != q.device:
+            raise ArgumentError(f"{name}.device", f"that of q, {q.device}", x.device)
+    _check_sizes(q.shape, k.shape, v.shape)
+
+
+def _check_sizes(q: torch.Size, k: torch.Size, v: torch.Size) -> None:
+    if (k[0], k[3]) != (q[0], q[3]) or (v[0], v[1], v[2]) != (k[0], k[1], k[2]):
+        rules = (
+            ("k", "batch size", k[0], q[0], "q"),
+            ("v", "batch size", v[0], q[0], "q"),
+            ("k", "width", k[3], q[3], "q"),
+            ("v", "number of heads", v[1], k[1], "k"),
+            ("v", "number of keys", v[2], k[2], "k"),
+        )
+        name, what, got, want, other = next(rule for rule in rules if rule[2] != rule[3])
+        raise ArgumentError(f"the {what} of {name}", f"{want}, as in {other}", got)
+    if k[1] == 0 or q[1] % k[1]:
+        rule = f"a divisor of the number of query heads {q[1]}"
+        raise ArgumentError("the number of heads of k", rule, k[1])
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As scaled_dot_product_attention does, take the lower precision inside autocast.
+
+    Layers under autocast give some of q, k, v in float32 and others in the lower precision.
+    """
+    if not isinstance(q, Tensor) or q.is_meta:
+        return q, k, v
+    kind = q.device.type
+    if not torch.is_autocast_enabled(kind):
+        return q, k, v
+    if not all(isinstance(x, Tensor) and x.dtype in _CAST for x in (q, k, v)):
+        return q, k, v
+    low = torch.get_autocast_dtype(kind)
+    return q.to(low), k.to(low), v.to(low)
+
+
+def _weights(options: Options) -> Weights:
+    weights = Softmax() if options.weights is None else options.weights
+    check_weights(weights)
+    kind = type(weights).__name__
+    if not isinstance(weights, Softmax) and options.sink is not None:
+        raise UnsupportedError(f"sink is supported by Softmax weights only, not by {kind}")
+    if options.dropout and getattr(weights, "hard", kind == "Hard"):
+        raise UnsupportedError("dropout is not supported with one-hot weights")
+    if isinstance(weights, Kernelised | Decay):
+        given = [n for n in ("scale", "bias", "softcap") if getattr(options, n) is not None]
+        if isinstance(options.mask, Tensor) and options.mask.is_floating_point():
+            given.append("a float mask")
+        if given:
+            raise UnsupportedError(f"{kind} weights have no logits and take no {given[0]}")
+    return weights
+
+
+def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
+    score = Dot() if options.score is None else options.score
+    check_score(score)
+    if isinstance(weights, Kernelised):
+        if not isinstance(score, Dot):
+            raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
+        return Prepared(weights.phi(q), weights.phi(k))
+    return score.prepare(q, k)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A mask in the parts that kernels take."""
+
+    shape: str
+    lo: Tensor | None = None
+    hi: Tensor | None = None
+    mask: Tensor | None = None
+    predicate: Mask | None = None
+    added: Tensor | None = None
+
+    @classmethod
+    def of(cls, options: Options, weights: Weights, extent: Extent) -> "_Seen":
+        given = options.mask
+        if isinstance(given, Tensor) and given.dtype != torch.bool:
+            seen = cls._float(given, extent)
+        else:
+            mask = full_mask if given is None else as_mask(given)
+            if isinstance(weights, Decay):
+                mask = causal if mask is full_mask or mask is causal else mask & causal
+            seen = cls._mask(mask, extent)
+        return seen
+
+    @classmethod
+    def _float(cls, mask: Tensor, extent: Extent) -> "_Seen":
+        if not mask.is_floating_point():
+            raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
+        return cls("other", added=_four("mask", mask, extent))
+
+    @classmethod
+    def _mask(cls, mask: Mask, extent: Extent) -> "_Seen":
+        if mask.table is not None:
+            return cls("other", mask=_four("mask", mask.table, extent))
+        mask.fits(extent)
+        lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
+        if mask.is_interval:
+            name = "full" if lo is None and hi is None else "other"
+            return cls("causal" if mask is causal else name, lo, hi)
+        if torch.compiler.is_compiling():
+            return cls("other", mask=_four("mask", mask.predicate(extent.where()), extent))
+        return cls("other", lo, hi, predicate=mask)
+
+    def of_rows(self, rows: tuple[range, ...], *, shift: int) -> "_Seen":
+        """The same for some of the queries, counted from 0; keys are all of them."""
+        lo, hi, mask = (_taken(x, rows) for x in (self.lo, self.hi, self.mask))
+        picked = self.predicate and _picked(self.predicate, rows, shift=shift)
+        return replace(self, lo=lo, hi=hi, mask=mask, predicate=picked)
+
+
+def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
+    """Some queries of a tensor whose third dimension is queries, or 1."""
+    if x is None or x.shape[2] == 1:
+        return x
+    parts = [x[:, :, run.start : run.stop] for run in rows] or [x[:, :, :0]]
+    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
+
+
+def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
+    """A mask asked by the index of a query among `rows`."""
+    runs = [torch.arange(run.start, run.stop, device="cpu") for run in rows]
+    index = torch.cat(runs) if runs else torch.arange(0, device="cpu")
+    return Mask(
+        lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
+    )
+
+
+def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:
+    if bound is None:
+        return None
+    return bound.clamp(0, extent.keys).to(torch.int32)
+
+
+def _four(name: str, x: Tensor, extent: Extent) -> Tensor:
+    """A table with four dimensions, checked to broadcast to [B,H,Q,K]."""
+    if x.dim() > 4:
+        raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
+    check_device(name, x, extent.device)
+    x = x[(None,) * (4 - x.dim())]
+    check_broadcast(name, x, extent[:4])
+    return x
+
+
+def _biases(
+    options: Options, seen: _Seen, extent: Extent, *, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Bias table (a float mask included), relative table, ALiBi slopes."""
+    bias, relative, slopes = seen.added, None, None
+    match options.bias:
+        case None:
+            pass
+        case Tensor():
+            table = _four("bias", options.bias, extent)
+            if not table.is_floating_point():
+                raise ArgumentTypeError("bias.dtype", "floating point", table.dtype)
+            bias = table if bias is None else bias + table
+        case Relative():
+            relative = options.bias.rows(extent.heads)
+            check_device("Relative: table", relative, extent.device)
+        case ALiBi():
+            slopes = options.bias.of_heads(extent.heads, device=extent.device)
+            check_device("ALiBi: slopes", slopes, extent.device)
+        case _:
+            raise ArgumentTypeError("bias", "a tensor, Relative or ALiBi", repr(options.bias))
+    return bias, relative, slopes
+
+
+def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
+    """The logit multiplier, broadcastable to [B,H,Q]."""
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    scale: Any = options.scale
+    head_dim = max(1, q.shape[3])  # without a width every score is 0, whatever the scale
+    if scale is None:
+        score = Dot() if options.score is None else options.score
+        plain = isinstance(options.weights, Kernelised | Decay)
+        scale = 1.0 if plain else score.default_scale(head_dim)
+    check_scale(scale)
+    if callable(scale) and not isinstance(scale, Tensor):
+        scale = scale(head_dim, visible.to(wide))
+        if not (_is_number(scale) or _is_tensor(scale)):
+            raise ArgumentTypeError("scale", "a rule that gives a number or a tensor", repr(scale))
+    if _is_number(scale):
+        if not torch.compiler.is_compiling() and not math.isfinite(scale):
+            raise ArgumentError("scale", "finite", scale)
+        return torch.full((1, 1, 1), float(scale), dtype=wide, device=q.device)
+    check_real("scale", scale)
+    scale = scale.to(q.device) if scale.dim() == 0 else scale
+    check_device("scale", scale, q.device)
+    return _row_scale(scale, q).to(wide)
+
+
+def check_scale(scale: object) -> None:
+    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule."""
+    if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
+        raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
+
+
+def check_score(score: object) -> None:
+    """Raise unless it is a score."""
+    if isinstance(score, type) or not hasattr(score, "prepare"):
+        raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
+
+
+def check_weights(weights: object) -> None:
+    """Raise unless it is a value of attentropy.core.weights."""
+    if not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
+
+
+def _is_number(x: object) -> bool:
+    return isinstance(x, int | float | Real) and not isinstance(x, bool)
+
+
+def _is_tensor(x: object) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
+    """[H] or a shape that broadcasts to [B,H,Q], as three dimensions."""
+    rows = q.shape[:3]
+    if scale.dim() == 1:
+        scale = scale.view(1, -1, 1)
+    scale = scale[(None,) * (3 - scale.dim())]
+    # == and not `in`: under torch.compile sizes are symbols
+    fits = scale.dim() == 3 and all(
+        n == 1 or n == m  # noqa: PLR1714
+        for n, m in zip(scale.shape, rows, strict=True)
+    )
+    if not fits:
+        rule = f"of shape [H] or broadcastable to [B,H,Q] = {list(rows)}"
+        raise ArgumentError("scale", rule, list(scale.shape))
+    return scale
+
+
+def check_softcap(softcap: float | None) -> float | None:
+    """The cap as a float; raises unless it is positive and finite."""
+    if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
+        raise ArgumentError("softcap", "positive and finite, or None", softcap)
+    return None if softcap is None else float(softcap)
+
+
+def _sink(sink: Tensor | None, q: Tensor) -> Tensor | None:
+    if sink is None:
+        return None
+    if not isinstance(sink, Tensor) or list(sink.shape) != [q.shape[1]]:
+        got = list(sink.shape) if isinstance(sink, Tensor) else repr(sink)
+        raise ArgumentError("sink", f"a tensor of shape [H] = [{q.shape[1]}]", got)
+    check_real("sink", sink)
+    check_device("sink", sink, q.device)
+    return sink
+
+
+def _dropout(rate: float) -> float:
+    if not _is_number(rate) or not 0 <= rate < 1:
+        raise ArgumentError("dropout", "a number in [0, 1)", rate)
+    return float(rate)
+
+
+def _seed(dropout: float, weights: Weights) -> Tensor | None:
+    noisy = isinstance(weights, Gumbel)
+    if not dropout and not noisy:
+        return None
+    generator = weights.generator if isinstance(weights, Gumbel) else None
+    return torch.randint(0, 2**62, (), generator=generator, device="cpu")

@@ -1,0 +1,185 @@
+"""How do logits become weights? Each value of this module says it for one row s of logits.
+
+    Softmax       e^s / sum e^s
+    Gumbel        softmax((s + g) / tau), g standard Gumbel noise
+    Hard          1 at the largest logit, 0 elsewhere
+    ReluSquared   max(s, 0)^2 / visible keys
+    Linear        s
+    L1, L2        f(s) / sum |f(s)|,  f(s) / sqrt(sum f(s)^2), f linear or relu squared
+    Kernelised    phi(q) . phi(k) / sum phi(q) . phi(k)
+    Decay         rate^(i - j) for keys j up to the query's position i
+
+The first three are probabilities. The others have no entropy and no log-sum-exp; for Kernelised,
+which are probabilities, neither can be had in linear time, and both are None as well.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+
+Feature = Callable[[Tensor], Tensor]
+
+
+class Weights:
+    """Base of the values of this module."""
+
+    probabilities: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Softmax(Weights):
+    """e^s / sum e^s."""
+
+    probabilities: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, eq=False)
+class Gumbel(Weights):
+    """softmax((s + g) / tau) with standard Gumbel noise g; statistics are those of these weights.
+
+    With `hard` the output takes the value of the largest s + g, an exact sample of softmax(s), and
+    gradients are those of the soft weights. A CPU `generator` makes the noise reproducible.
+    """
+
+    tau: float = 1.0
+    hard: bool = False
+    generator: torch.Generator | None = field(default=None, repr=False)
+    probabilities: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tau, bool) or not isinstance(self.tau, Real):
+            raise ArgumentTypeError("Gumbel: tau", "a number", repr(self.tau))
+        if not 0 < self.tau < math.inf:
+            raise ArgumentError("Gumbel: tau", "positive and finite", self.tau)
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            rule = "a torch.Generator or None"
+            raise ArgumentTypeError("Gumbel: generator", rule, repr(self.generator))
+
+
+@dataclass(frozen=True)
+class Hard(Weights):
+    """1 at the largest logit, 0 elsewhere; entropy 0.
+
+    Queries and keys get no gradient, or that of softmax with `straight_through`.
+    """
+
+    straight_through: bool = False
+    probabilities: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ReluSquared(Weights):
+    """max(s, 0)^2 / visible keys."""
+
+
+@dataclass(frozen=True)
+class Linear(Weights):
+    """The logits themselves."""
+
+
+@dataclass(frozen=True)
+class L1(Weights):
+    """f / sum |f|, with f the unnormalised weights of `of`; a row of zeros stays zero."""
+
+    of: Linear | ReluSquared = field(default_factory=Linear)
+
+    def __post_init__(self) -> None:
+        _check_inner("L1", self.of)
+
+
+@dataclass(frozen=True)
+class L2(Weights):
+    """f / sqrt(sum f^2), with f the unnormalised weights of `of`; a row of zeros stays zero."""
+
+    of: Linear | ReluSquared = field(default_factory=Linear)
+
+    def __post_init__(self) -> None:
+        _check_inner("L2", self.of)
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    # not F.elu: its backward fails under torch.compile's aot_eager on some layouts
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+FEATURES: dict[str, Feature] = {
+    "elu": _elu_plus_one,
+    "elu+1": _elu_plus_one,
+    "relu": torch.relu,
+    "exp": torch.exp,
+}
+
+
+@dataclass(frozen=True)
+class Kernelised(Weights):
+    """phi(q) . phi(k) / sum phi(q) . phi(k), in linear time for causal and unmasked attention.
+
+    `feature` is "elu" or "elu+1", "relu", "exp", or a function with non-negative values. There are
+    no logits: scale, bias, softcap and sinks do not apply.
+    """
+
+    feature: str | Feature = "elu"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.feature, str) and self.feature not in FEATURES:
+            rule = f"a function or one of {sorted(FEATURES)}"
+            raise ArgumentError("Kernelised: feature", rule, repr(self.feature))
+        if not isinstance(self.feature, str) and not callable(self.feature):
+            raise ArgumentTypeError(
+                "Kernelised: feature", f"a function or one of {sorted(FEATURES)}", self.feature
+            )
+
+    def phi(self, x: Tensor) -> Tensor:
+        """The feature map, checked to keep the leading shape."""
+        mapped = FEATURES[self.feature](x) if isinstance(self.feature, str) else self.feature(x)
+        if not isinstance(mapped, Tensor):
+            raise ArgumentTypeError("Kernelised: feature", "a map to tensors", repr(mapped))
+        if mapped.shape[:-1] != x.shape[:-1]:
+            rule = f"a map that keeps the leading shape {list(x.shape[:-1])}"
+            raise ArgumentError("Kernelised: feature", rule, list(mapped.shape))
+        return mapped
+
+
+@dataclass(frozen=True, eq=False)
+class Decay(Weights):
+    """rate^(i - j) for keys up to the query's position i, none beyond: a linear recurrence.
+
+    `rate` in (0, 1] is one number or a tensor [H]. Queries, keys and all that makes logits are not
+    used; statistics count the keys up to the query.
+    """
+
+    rate: float | Tensor
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rate, Tensor):
+            if self.rate.dim() > 1:
+                rule = "a number or of shape [H]"
+                raise ArgumentError("Decay: rate", rule, list(self.rate.shape))
+            if torch.compiler.is_compiling() or self.rate.is_meta:
+                return
+        elif isinstance(self.rate, bool) or not isinstance(self.rate, Real | list | tuple):
+            rule = "a number or a tensor of shape [H]"
+            raise ArgumentTypeError("Decay: rate", rule, repr(self.rate))
+        given = isinstance(self.rate, Tensor)
+        rates = self.rate if given else torch.as_tensor(self.rate, device="cpu")
+        if not bool(((rates > 0) & (rates <= 1)).all()):
+            raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())
+
+    def of_heads(self, heads: int, *, like: Tensor) -> Tensor:
+        """The rates as [H], of the dtype and device of `like`."""
+        rate = torch.as_tensor(self.rate, dtype=like.dtype, device=like.device)
+        if rate.dim() and len(rate) not in (1, heads):
+            raise ArgumentError("Decay: rate", f"a number or of shape [{heads}]", list(rate.shape))
+        return rate.expand(heads)
+
+
+def _check_inner(owner: str, of: object) -> None:
+    if not isinstance(of, Linear | ReluSquared):
+        raise ArgumentTypeError(f"{owner}: of", "Linear() or ReluSquared()", repr(of))

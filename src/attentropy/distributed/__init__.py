@@ -1,0 +1,1 @@
+"""Sequences that several processes share: groups, layouts, transport, exact reduction."""

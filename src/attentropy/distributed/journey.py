@@ -1,0 +1,207 @@
+"""Attention of the rows of this process over keys that travel, by any kernel for each block.
+
+Forward: each block gives rows, and rows merge. Backward: blocks travel once more; each is computed
+again and differentiated with the gradients of the merged rows (see merging). Only rows of this
+process and two blocks are in memory at a time.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attentropy.core.call import Call, Rows, replace_tensors
+from attentropy.core.visibility import of_rows
+from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
+from attentropy.distributed.merging import Flow, Merging, Softmax, Sums
+from attentropy.distributed.parts import Bounds, Run, bounds, cut, of_keys
+from attentropy.distributed.transport import Gather, Ring
+from attentropy.kernels.autograd import once
+
+_INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+_SLICED = ("q", "k", "v", "scale", "bias")
+
+
+@dataclass(frozen=True, eq=False)
+class Journey:
+    """A call over the keys of all ranks, the way they come, and the kernel for each part."""
+
+    call: Call
+    runs: tuple[Run, ...]
+    bounds: tuple[Bounds, ...]
+    route: Ring | Gather
+    kernel: Callable[[Call], Rows]
+    merging: Merging
+
+    def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_Part"]:
+        """Runs of rows against runs of keys, those left out that hide all of them."""
+        first = 0
+        for keys in blocks:
+            columns = slice(first, first + len(keys))
+            first = columns.stop
+            for index, (run, seen) in enumerate(zip(self.runs, self.bounds, strict=True)):
+                if seen.hides(keys):
+                    continue
+                k_part, v_part = k[:, :, columns], v[:, :, columns]
+                call = cut(self.call, run, keys, whole=seen.shows(keys), k=k_part, v=v_part)
+                if call.shape != "other" or bool(call.visible.any()):
+                    if not call.weights.probabilities:
+                        # what divides by the number of visible keys means those of the whole
+                        call = call._replace(visible=of_rows(self.call.visible, run.rows))
+                    yield _Part(index, run, keys, columns, call)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    index: int
+    run: Run
+    keys: range
+    columns: slice
+    call: Call
+
+
+def journey(
+    call: Call,
+    rows: tuple[range, ...],
+    *,
+    shift: int,
+    route: Ring | Gather,
+    kernel: Callable[[Call], Rows],
+) -> Journey:
+    """The journey of a call whose rows are these queries of the whole sequence."""
+    runs, first = [], 0
+    for run in rows:
+        runs.append(Run(slice(first, first + len(run)), run.start + shift))
+        first += len(run)
+    seen = tuple(bounds(call, run, keys=route.keys) for run in runs)
+    merging, weights = _merging(call.weights)
+    call = call._replace(weights=weights)
+    return Journey(call, tuple(runs), seen, route, kernel, merging)
+
+
+def _merging(weights: Weights) -> tuple[Merging, Weights]:
+    """How rows merge, and the weights of a part, which are not normalised where sums are."""
+    match weights:
+        case L1() | L2():
+            return Sums(type(weights).__name__), weights.of
+        case Kernelised():
+            return Sums("L1"), Linear()
+        case ReluSquared() | Linear():
+            return Sums("none"), weights
+        case _:
+            return Softmax(), weights
+
+
+def attend(way: Journey) -> Rows:
+    """Output and statistics of every row of this process; differentiable once."""
+    inputs = (getattr(way.call, name) for name in _INPUTS)
+    results = _Travelling.apply(way, *inputs)
+    return way.merging.rows(way.call, results)
+
+
+class _Travelling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        results = _forward(way)
+        ctx.way = replace(way, call=replace_tensors(way.call, dict.fromkeys(_INPUTS)))
+        ctx.save_for_backward(*inputs, *results)
+        ctx.mark_non_differentiable(*(results[i] for i in way.merging.constant))
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        saved = ctx.saved_tensors
+        call = replace_tensors(ctx.way.call, dict(zip(_INPUTS, saved, strict=False)))
+        needs = dict(zip(_INPUTS, ctx.needs_input_grad[1:], strict=True))
+        flow = ctx.way.merging.flow(saved[len(_INPUTS) :], grads)
+        found = _backward(replace(ctx.way, call=call), flow, needs)
+        return None, *once("ring", *found, anchors=(*saved, *grads))
+
+
+def _wide(call: Call) -> torch.dtype:
+    return torch.float64 if call.q.dtype == torch.float64 else torch.float32
+
+
+def _forward(way: Journey) -> tuple[Tensor, ...]:
+    """Merged results, in float32 or better."""
+    call, merging = way.call, way.merging
+    like = call.q.new_empty(0, dtype=_wide(call))
+
+    def empty(rows: int) -> tuple[Tensor, ...]:
+        return merging.empty((*call.q.shape[:2], rows), call.v.shape[-1], like=like)
+
+    states = [empty(run.count) for run in way.runs]
+
+    def visit(blocks: tuple[range, ...], k: Tensor, v: Tensor) -> None:
+        for part in way.parts(blocks, k, v):
+            rows = way.kernel(part.call)
+            state = states[part.index]
+            states[part.index] = merging.add(state, part.call, rows, first=part.keys.start)
+
+    with torch.autocast(call.q.device.type, enabled=False):
+        way.route.carry(call.k, call.v, visit)
+    return merging.read(tuple(torch.cat(x, 2) for x in zip(empty(0), *states, strict=True)))
+
+
+def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor | None, ...]:
+    """Gradients of _INPUTS."""
+    call, wide = way.call, _wide(way.call)
+    wanted = [name for name in _INPUTS if needs[name]]
+    whole = {name: getattr(call, name) for name in _INPUTS}
+    total = {
+        name: torch.zeros_like(whole[name], dtype=wide) for name in wanted if name not in ("k", "v")
+    }
+    tables = {
+        name: whole[name].detach().requires_grad_()
+        for name in ("relative", "additive")
+        if needs[name]
+    }
+    way = replace(way, call=replace_tensors(call, tables))
+
+    def visit(blocks: tuple[range, ...], k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        of_block = {name: torch.zeros_like(x, dtype=wide) for name, x in (("k", k), ("v", v))}
+        with torch.enable_grad():
+            for part in way.parts(blocks, k, v):
+                _add(part, _part_gradients(way, part, flow, wanted), {**total, **of_block})
+        return of_block["k"], of_block["v"]
+
+    with torch.autocast(call.q.device.type, enabled=False):
+        if needs["k"] or needs["v"]:
+            total["k"], total["v"] = way.route.carry_back(call.k, call.v, visit)
+        else:
+            way.route.carry(call.k, call.v, lambda *block: visit(*block) and None)
+    return tuple(total[n].to(whole[n].dtype) if needs[n] else None for n in _INPUTS)
+
+
+def _part_gradients(
+    way: Journey, part: _Part, flow: Flow, wanted: list[str]
+) -> dict[str, Tensor | None]:
+    """Gradients of one part: of its own slices, and of tables that all parts share."""
+    leaves = {
+        name: getattr(part.call, name).detach().requires_grad_()
+        for name in wanted
+        if name in _SLICED
+    }
+    rows = way.kernel(replace_tensors(part.call, leaves))
+    leaves |= {name: getattr(way.call, name) for name in wanted if name not in _SLICED}
+    pairs = [(x, g) for x, g in flow.rows(part.run.rows).into(rows) if x.requires_grad]
+    outputs, gradients = zip(*pairs, strict=True)
+    found = torch.autograd.grad(outputs, list(leaves.values()), gradients, allow_unused=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+def _add(part: _Part, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
+    places = {
+        "q": lambda x: x[:, :, part.run.rows],
+        "k": lambda x: x[:, :, part.columns],
+        "v": lambda x: x[:, :, part.columns],
+        "scale": lambda x: of_rows(x, part.run.rows),
+        "bias": lambda x: of_keys(of_rows(x, part.run.rows), part.keys),
+    }
+    for name, gradient in found.items():
+        if gradient is not None:
+            target = total[name]
+            places.get(name, lambda x: x)(target).add_(gradient)

@@ -1,0 +1,1 @@
+"""The fused CPU kernel: Python beside its C++."""

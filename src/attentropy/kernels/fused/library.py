@@ -1,0 +1,137 @@
+"""Which compiled kernel serves this machine: chosen from the CPU's flags, loaded once, or why none.
+
+`ATTENTROPY_ISA` (avx2, avx512, avx512bf16) asks for one instruction set instead of the best.
+"""
+
+import ctypes
+import os
+import platform
+from array import array
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attentropy.kernels.fused.build import ISAS, path_of
+
+FIELDS = 85  # of struct Args in cpp/args.h
+_NEEDS = {  # flags of /proc/cpuinfo
+    "avx2": {"avx2", "fma"},
+    "avx512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
+}
+_NEEDS["avx512bf16"] = _NEEDS["avx512"] | {"avx512_bf16"}
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library. `forward` and `backward` take the address of a block of arguments."""
+
+    isa: str
+    path: Path
+    handle: Any = field(repr=False)
+
+    @property
+    def bf16(self) -> bool:
+        """Whether bf16 is multiplied as it is, not by conversion to float32."""
+        return self.isa == "avx512bf16"
+
+    def call(self, name: str, arguments: list[int]) -> None:
+        """Run `attentropy_<name>` on a block of arguments; the GIL is released meanwhile."""
+        block = array("q", arguments)
+        getattr(self.handle, f"attentropy_{name}")(block.buffer_info()[0])
+
+    def peak(self) -> float:
+        """Float32 operations per second of one thread, multiplying and adding in registers."""
+        return float(self.handle.attentropy_peak())
+
+    def poison(self, on: bool) -> None:
+        """Fill scratch memory with NaN before every use, for tests."""
+        self.handle.attentropy_poison(int(on))
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets of this CPU, as /proc/cpuinfo names them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return frozenset(flags.partition(":")[2].split())
+
+
+def runnable() -> list[str]:
+    """Instruction sets that this CPU has, best first."""
+    return [isa for isa in ISAS if _NEEDS[isa] <= cpu_flags()]
+
+
+def find(wanted: str | None = None) -> Library | str:
+    """The library of the wanted instruction set or of the best, or why there is none."""
+    if wanted is not None and wanted not in ISAS:
+        return f"ATTENTROPY_ISA must be one of {', '.join(ISAS)}, got {wanted}"
+    able = runnable()
+    if not able:
+        return f"needs a Linux x86-64 CPU with AVX2 and FMA, this is {platform.machine()}"
+    if wanted is not None and wanted not in able:
+        return f"ATTENTROPY_ISA asks for {wanted}, which this CPU lacks"
+    reasons = []
+    for isa in [wanted] if wanted else able:
+        found = _load(isa)
+        if isinstance(found, Library):
+            return found
+        reasons.append(found)
+    return "; ".join(reasons)
+
+
+def _load(isa: str) -> Library | str:
+    path = path_of(isa)
+    if not path.exists():
+        return f"{path.name} was not built (python -m attentropy.kernels.fused.build builds it)"
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        return f"{path.name} does not load: {error}"
+    handle.attentropy_fields.restype = ctypes.c_int64
+    if handle.attentropy_fields() != FIELDS:
+        how = "python -m attentropy.kernels.fused.build renews it"
+        return f"{path.name} is of another version ({how})"
+    handle.attentropy_peak.restype = ctypes.c_double
+    for name in ("forward", "backward"):
+        function = getattr(handle, f"attentropy_{name}")
+        function.argtypes, function.restype = [ctypes.c_void_p], None
+    return Library(isa, path, handle)
+
+
+class _Pool:
+    """The address of torch's parallel_for, or 0 where the library must start its own threads.
+
+    torch exports it since 2.10. A forked child has none of its parent's pool threads and would
+    wait for them for ever, so there the library starts threads of its own.
+    """
+
+    address = 0
+
+    def __init__(self) -> None:
+        import torch
+
+        path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+        try:
+            function = ctypes.CDLL(str(path)).torch_parallel_for
+        except (OSError, AttributeError):
+            return
+        self.address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        self.address = 0
+
+
+@cache
+def pool() -> _Pool:
+    """The one `_Pool` of this process."""
+    return _Pool()
+
+
+_found = find(os.environ.get("ATTENTROPY_ISA") or None)
+serving = None if isinstance(_found, str) else _found  # the library that serves, if any
+missing = _found if isinstance(_found, str) else None  # why none does

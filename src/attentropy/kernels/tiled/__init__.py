@@ -1,0 +1,1 @@
+"""The tiled kernel in torch: any device, any dtype, every option."""

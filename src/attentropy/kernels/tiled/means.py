@@ -1,0 +1,85 @@
+"""What rows of attention come to, in terms of p, and where their largest logits are."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.core.states import RowState
+from attentropy.kernels.tiled.tiles import Block, Tiler
+
+_CHUNK = 128
+
+
+class Means(NamedTuple):
+    """A row state in terms of p = softmax(s), which saves passes.
+
+    m, the largest p = 1/l, the mean of s - m, the norm of p, the mean of v, the key of m.
+    """
+
+    m: Tensor
+    top: Tensor
+    t: Tensor
+    norm: Tensor
+    o: Tensor
+    argmax: Tensor
+
+    def total(self) -> Tensor:
+        """l, the sum of e^(s-m)."""
+        return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
+
+    def state(self) -> RowState:
+        """As a state that merges."""
+        l, argmax = self.total(), self.argmax
+        c = (l * self.norm).square_()
+        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, argmax, argmax)
+
+    @classmethod
+    def of(cls, state: RowState) -> "Means":
+        """What a state comes to."""
+        m, l, t, c, o, _, argmax = state
+        top = l.reciprocal().masked_fill_(l == 0, 0.0)
+        return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
+
+
+def collect(tiler: Tiler, compute: Callable[[Block], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Six tensors of the whole call, as Means has them, from those of its blocks of rows."""
+    sizes, width = tiler.q.shape[:3], tiler.v.shape[-1]
+    out = tiler.call.v.new_empty(*sizes, width)
+    argmax = torch.empty(sizes, dtype=torch.int64, device=out.device)
+    found = (*tiler.q.new_empty(4, *sizes), out, argmax)
+    for block in tiler.blocks():
+        for target, value in zip(found, compute(block), strict=True):
+            tiler.put(block, target, value)
+    return found
+
+
+def without_blind(rows: Means) -> Means:
+    """Rows that see nothing of a tile are the identity, not 0/0."""
+    unseen = rows.m.isneginf()
+    top, t, norm = (x.masked_fill(unseen, 0.0) for x in (rows.top, rows.t, rows.norm))
+    o = rows.o.masked_fill(unseen[..., None], 0.0)
+    return Means(rows.m, top, t, norm, o, rows.argmax.masked_fill(unseen, -1))
+
+
+def largest(s: Tensor) -> tuple[Tensor, Tensor]:
+    """Maximum and its lowest index: amax is vectorised in torch, max with indices is not.
+
+    So maxima of chunks come first, and only the chunk of the largest one is searched.
+    """
+    size = s.shape[-1]
+    if size < 4 * _CHUNK:
+        m, at = s.max(-1)
+        return m, at
+    whole = size // _CHUNK * _CHUNK
+    maxima = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
+    if whole < size:
+        maxima = torch.cat([maxima, s[..., whole:].amax(-1, keepdim=True)], -1)
+    m, chunk = maxima.max(-1)
+    start = chunk.mul_(_CHUNK)
+    if whole < size:
+        start.clamp_(max=size - _CHUNK)
+    rows = torch.arange(0, s.numel(), size, device=s.device).view_as(start)
+    chunks = s.view(-1).unfold(0, _CHUNK, 1).index_select(0, (rows + start).view(-1))
+    return m, chunks.argmax(-1).view_as(start).add_(start)

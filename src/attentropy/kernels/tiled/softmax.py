@@ -1,0 +1,253 @@
+"""reference.attend over tiles of keys: any device, any dtype, no n x n tensor, ever.
+
+Forward: each tile gives a row state, and states merge. Backward: tiles are recomputed from the
+saved maximum m and log l; with delta = dout . out the gradient of a logit is
+
+    ds = p (dout . v - delta + dlse - dH (log p + H) + 2 dC (p - C)).
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attentropy.core.call import Call, Rows, replace_tensors
+from attentropy.core.states import blind, merge, pivot
+from attentropy.kernels.autograd import once, unbatched
+from attentropy.kernels.tiled import bounded
+from attentropy.kernels.tiled import sums as elementwise
+from attentropy.kernels.tiled.hard import harden, is_hard
+from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
+from attentropy.kernels.tiled.tiles import (
+    Block,
+    Gradients,
+    Tiler,
+    dropped,
+    first_seen,
+    hide,
+    keyed_product,
+    logits,
+    lost_rows,
+    mix,
+    pairs,
+)
+from attentropy.kernels.tracing import traced
+
+INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+_NEAR = 8.0
+
+
+def lacks(call: Call) -> str | None:
+    """Nothing: it serves every call."""
+    return None
+
+
+def attend(call: Call) -> Rows:
+    """Output and statistics of every row; differentiable once."""
+    if not call.weights.probabilities:
+        return elementwise.attend(call)
+    if is_hard(call.weights):
+        soft = _soft(replace_tensors(call, {"v": call.v.detach()}))
+        return harden(call, soft)
+    return _soft(call)
+
+
+def _soft(call: Call) -> Rows:
+    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
+    out, entropy, lse, m, argmax, collision, _ = run(call)
+    return Rows(out, entropy, lse, m, argmax, collision)
+
+
+def _eager(call: Call) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _Streaming.apply(call, *(getattr(call, x) for x in INPUTS))
+    return results
+
+
+def _compiled(call: Call) -> tuple[Tensor, ...]:
+    from attentropy.kernels.tiled import operators
+
+    return operators.softmax(call)
+
+
+class _Streaming(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        results = forward(call)
+        out, entropy, _, m, argmax, collision, log_l = results
+        ctx.call = call
+        ctx.save_for_backward(*inputs, out, entropy, m, collision, log_l)
+        ctx.mark_non_differentiable(m, argmax, log_l)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        unbatched("streaming", *grads)
+        saved = ctx.saved_tensors
+        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
+        needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
+        d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
+        flowing = (d_out, d_entropy, d_lse, d_collision)
+        found = backward(call, saved[len(INPUTS) :], flowing, needs)
+        return None, *once("streaming", *found, anchors=(*saved, *grads))
+
+
+def forward(call: Call) -> tuple[Tensor, ...]:
+    """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
+    bound = bounded.reach(call)
+    if bound <= bounded.REACH:
+        tiler = Tiler(call, unit=bounded.BIT)
+        return _results(bounded.rows(tiler, bound=bound), tiler)
+    tiler = Tiler(call)
+    found = _rows(tiler)
+    if not tiler.hides and (found.t.isnan() & ~found.m.isnan()).any():
+        tiler.hides = True  # logits overflowed to -inf: they weigh nothing, as hidden ones do
+        found = _rows(tiler)
+    return _results(found, tiler)
+
+
+def _rows(tiler: Tiler) -> Means:
+    return Means(*collect(tiler, partial(_block, tiler)))
+
+
+def _results(rows: Means, tiler: Tiler) -> tuple[Tensor, ...]:
+    m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
+    collision, visible = rows.norm.square(), tiler.call.visible
+    lost = lost_rows(tiler, m)  # they have no distribution
+    if lost.any():
+        t, collision = (x.masked_fill(lost, torch.nan) for x in (t, collision))
+        out = out.masked_fill(lost[..., None], torch.nan)
+        argmax = torch.where(lost, first_seen(tiler), argmax)
+    log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
+    lse = torch.where(m.isinf(), m, m + log_l)
+    # m is a part of a tensor, which operators must not return
+    return out, log_l - t, lse, m.clone(), argmax, collision, log_l
+
+
+def _block(tiler: Tiler, block: Block) -> Means:
+    """Means of a block of rows, [N, R], over all their keys."""
+    ranges = tiler.key_ranges(block)
+    if len(ranges) == 1:
+        return _tile(tiler, block, ranges[0])
+    b, h, r = block.count
+    total = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
+    for keys in ranges:
+        total = merge(total, _tile(tiler, block, keys).state())
+    return Means.of(total)
+
+
+def _tile(tiler: Tiler, block: Block, keys: slice) -> Means:
+    """states.from_tile in fewer passes."""
+    s = logits(tiler, block, keys)
+    m, argmax = largest(s)
+    base = pivot(m) if tiler.hides else m
+    far = _far(base)
+    z = s.sub_(base[..., None]) if far else s
+    p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
+    top = p.gather(-1, argmax[..., None])[..., 0]
+    factors = dropped(tiler, block, keys)
+    o = mix(p if factors is None else p * factors, tiler, block, keys)
+    norm = torch.linalg.vector_norm(p, dim=-1)
+    if tiler.hides:
+        z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
+    t = z.mul_(p).sum(-1)
+    t = t if far else t.sub_(base).clamp_(max=0.0)
+    found = Means(m, top, t, norm, o, argmax.add_(keys.start))
+    return without_blind(found) if tiler.hides else found
+
+
+def _far(m: Tensor) -> bool:
+    """Whether mean(s) - m would lose digits that mean(s - m) keeps; a GPU is not waited for."""
+    if m.device.type != "cpu":
+        return True
+    low, high = m.aminmax()
+    return not (float(low) >= -_NEAR and float(high) <= _NEAR)
+
+
+@torch.no_grad()
+def backward(
+    call: Call,
+    results: tuple[Tensor, ...],
+    grads: tuple[Tensor | None, ...],
+    needs: dict[str, bool],
+) -> tuple[Tensor | None, ...]:
+    """Gradients of INPUTS from those of out, entropy, lse and collision."""
+    tiler = Tiler(call)
+    total = Gradients(tiler, needs)
+    flow = _Flow.of(tiler, results, grads)
+    for block in tiler.blocks():
+        for keys in tiler.key_ranges(block):
+            _backward_tile(tiler, block, keys, flow=flow, total=total)
+    shapes = {name: getattr(call, name) for name in INPUTS}
+    return tuple(
+        total.of[name].sum_to_size(x.shape).to(x.dtype) if name in total.of else None
+        for name, x in shapes.items()
+    )
+
+
+class _Flow(NamedTuple):
+    """What the gradient of a row's logits needs, each [B,H,Q] but the first.
+
+    ds = p (d_out . v + constant - d_entropy log p + 2 d_collision p)
+    """
+
+    d_out: Tensor | None
+    m: Tensor
+    log_l: Tensor
+    constant: Tensor
+    d_entropy: Tensor | None
+    d_collision: Tensor | None
+
+    @classmethod
+    def of(
+        cls, tiler: Tiler, results: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+    ) -> "_Flow":
+        out, entropy, m, collision, log_l = results
+        d_out, d_entropy, d_lse, d_collision = (
+            None if g is None else g.to(tiler.dtype) for g in grads
+        )
+        constant = torch.zeros_like(m)
+        if d_out is not None:
+            constant -= (d_out * out.to(tiler.dtype)).sum(-1)
+        if d_entropy is not None:
+            constant -= d_entropy * entropy
+        if d_lse is not None:
+            constant += d_lse
+        if d_collision is not None:
+            constant -= 2 * d_collision * collision
+        return cls(d_out, pivot(m), log_l, constant, d_entropy, d_collision)
+
+
+def _backward_tile(
+    tiler: Tiler, block: Block, keys: slice, *, flow: _Flow, total: Gradients
+) -> None:
+    s = logits(tiler, block, keys)
+    log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))
+    p = tiler.buffer("weights", tuple(s.shape))
+    torch.exp2(torch.mul(log_p, 1 / bounded.BIT, out=p), out=p)  # half the time of torch.exp
+    if tiler.tainted:
+        hide(tiler.four(block, p), tiler, block, keys, value=0.0)
+    constant = tiler.rows(block, flow.constant)
+    if flow.d_out is None:
+        inner = tiler.buffer("inner", tuple(s.shape)).copy_(constant.expand(s.shape))
+    else:
+        d_out, factors = tiler.wide_rows(block, flow.d_out), dropped(tiler, block, keys)
+        inner = pairs("inner", d_out, tiler.keyed(block, keys, tiler.v), tiler)
+        if factors is not None:
+            inner.mul_(factors)
+        inner.add_(constant)
+        if "v" in total.of:
+            used = p if factors is None else p * factors
+            tiler.add_keyed(
+                block, keys, total.of["v"], keyed_product(used, d_out, tiler, block, keys)
+            )
+    if flow.d_entropy is not None:
+        log_p.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
+        inner.addcmul_(log_p, tiler.rows(block, flow.d_entropy), value=-1.0)
+    if flow.d_collision is not None:
+        inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)
+    inner.mul_(p)
+    if tiler.tainted:
+        hide(tiler.four(block, inner), tiler, block, keys, value=0.0)
+    total.add(block, keys, inner)

@@ -1,0 +1,188 @@
+"""Weights that are no probabilities, over tiles: f(s) summed, then normalised outside.
+
+One pass gives o = sum f v, n1 = sum |f| and n2 = sum f^2; output, mass and collision are
+w o, w n1 and w^2 n2 with w = 1, 1/visible, 1/n1 or 1/sqrt(n2), in plain autograd. Backward:
+df = do . v + sign(f) dn1 + 2 f dn2, recomputed by tiles.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attentropy.core.call import Call, Rows, replace_tensors
+from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, Weights
+from attentropy.kernels.autograd import once, unbatched
+from attentropy.kernels.tiled.tiles import (
+    Block,
+    Gradients,
+    Tiler,
+    dropped,
+    first_seen,
+    hide,
+    keyed_product,
+    logits,
+    lost_rows,
+    mix,
+)
+from attentropy.kernels.tracing import traced
+
+INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+
+
+def attend(call: Call) -> Rows:
+    """Output and statistics of every row; differentiable once."""
+    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
+    o, n1, n2, m, argmax = run(call)
+    w = normaliser(call, n1, n2)
+    out = (w[..., None] * o).to(call.v.dtype)
+    return Rows(out, None, None, m, argmax, w.square() * n2, w * n1)
+
+
+def _eager(call: Call) -> tuple[Tensor, ...]:
+    results: tuple[Tensor, ...] = _Sums.apply(call, *(getattr(call, x) for x in INPUTS))
+    return results
+
+
+def _compiled(call: Call) -> tuple[Tensor, ...]:
+    from attentropy.kernels.tiled import operators
+
+    return operators.sums(call)
+
+
+def normaliser(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
+    """What each row of unnormalised weights is multiplied by; 0 for rows of zeros."""
+    match call.weights:
+        case L1() | Kernelised():
+            size = n1
+        case L2():
+            size = n2.masked_fill(n2 == 0, 1.0).sqrt().masked_fill(n2 == 0, 0.0)
+        case ReluSquared():
+            size = call.visible.to(n1.dtype).expand_as(n1)
+        case _:
+            size = torch.ones_like(n1)
+    return size.masked_fill(size == 0, 1.0).reciprocal().masked_fill(size == 0, 0.0)
+
+
+def _squares(weights: Weights) -> bool:
+    inner: Weights = weights.of if isinstance(weights, L1 | L2) else weights
+    return isinstance(inner, ReluSquared)
+
+
+class _Sums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        ctx.call = call
+        ctx.save_for_backward(*inputs)
+        results = forward(call)
+        ctx.mark_non_differentiable(*results[3:])
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        unbatched("streaming", *grads)
+        saved = ctx.saved_tensors
+        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=True)))
+        needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
+        found = backward(call, grads[:3], needs)
+        return None, *once("streaming", *found, anchors=(*saved, *grads))
+
+
+def forward(call: Call) -> tuple[Tensor, ...]:
+    """o, n1, n2, max_logit, argmax."""
+    tiler = Tiler(call)
+    rows = call.q.shape[:3]
+    o = tiler.q.new_zeros(*rows, call.v.shape[-1])
+    n1, n2 = (tiler.q.new_zeros(rows) for _ in range(2))
+    m = tiler.q.new_full(rows, -torch.inf)
+    argmax = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
+    for block in tiler.blocks():
+        for keys in tiler.key_ranges(block):
+            top, at, f = _tile(tiler, block, keys)
+            _keep_larger(tiler, block, (m, argmax), (top, at + keys.start))
+            n1_part, n2_part = f.abs().sum(-1), f.square().sum(-1)
+            factors = dropped(tiler, block, keys)
+            o_part = mix(f if factors is None else f * factors, tiler, block, keys)
+            for target, value in ((n1, n1_part), (n2, n2_part), (o, o_part)):
+                part = tiler.part(block, target)
+                part.add_(value.reshape(part.shape))
+    lost = lost_rows(tiler, m)
+    if lost.any():
+        argmax = torch.where(lost, first_seen(tiler), argmax)
+    return o, n1, n2, m, argmax
+
+
+def _keep_larger(
+    tiler: Tiler, block: Block, held: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor]
+) -> None:
+    m, argmax = (tiler.part(block, x) for x in held)
+    top, at = (x.reshape(m.shape) for x in new)
+    better = (top > m) | (top.isnan() & ~m.isnan())
+    m.copy_(torch.where(better, top, m))
+    argmax.copy_(torch.where(better, at, argmax))
+
+
+def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest logit, where it is, and the unnormalised weights f of a tile."""
+    s = logits(tiler, block, keys)
+    top, at = s.max(-1)
+    s4 = tiler.four(block, s)
+    if isinstance(tiler.call.weights, Decay):
+        s4.copy_(_powers(tiler.call.weights, tiler, block, keys))
+    if _squares(tiler.call.weights):
+        s.clamp_(min=0.0).square_()
+    if tiler.hides:
+        hide(s4, tiler, block, keys, value=0.0)
+    return top, at, s
+
+
+def _powers(weights: Decay, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+    where = tiler.where(block, keys)
+    rate = weights.of_heads(tiler.query_heads, like=tiler.q)[tiler.heads_of(block)]
+    return rate.detach().view(-1, 1, 1) ** (where.position - where.k).clamp(min=0)
+
+
+def backward(
+    call: Call, grads: tuple[Tensor | None, ...], needs: dict[str, bool]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of INPUTS from those of o, n1 and n2."""
+    tiler = Tiler(call)
+    total = Gradients(tiler, needs)
+    for block in tiler.blocks():
+        for keys in tiler.key_ranges(block):
+            _backward_tile(tiler, block, keys, grads=grads, total=total)
+    shapes = {name: getattr(call, name) for name in INPUTS}
+    return tuple(
+        total.of[name].sum_to_size(x.shape).to(x.dtype) if name in total.of else None
+        for name, x in shapes.items()
+    )
+
+
+def _backward_tile(
+    tiler: Tiler, block: Block, keys: slice, *, grads: tuple[Tensor | None, ...], total: Gradients
+) -> None:
+    d_o, d_n1, d_n2 = grads
+    _, _, f = _tile(tiler, block, keys)
+    d_f = tiler.buffer("inner", tuple(f.shape)).zero_()
+    if d_o is not None:
+        factors = dropped(tiler, block, keys)
+        d_rows = tiler.wide_rows(block, d_o)
+        d_a = torch.bmm(d_rows, tiler.keyed(block, keys, tiler.v).mT)
+        d_f.add_(d_a if factors is None else d_a.mul_(factors))
+        if "v" in total.of:
+            used = f if factors is None else f * factors
+            tiler.add_keyed(
+                block, keys, total.of["v"], keyed_product(used, d_rows, tiler, block, keys)
+            )
+    if d_n1 is not None:
+        d_f.add_(f.sign().mul_(tiler.rows(block, d_n1)))
+    if d_n2 is not None:
+        d_f.addcmul_(f, tiler.rows(block, d_n2), value=2.0)
+    if isinstance(tiler.call.weights, Decay):
+        return
+    if _squares(tiler.call.weights):
+        d_f.mul_(f.sqrt_().mul_(2.0))
+    if tiler.hides:
+        hide(tiler.four(block, d_f), tiler, block, keys, value=0.0)
+    total.add(block, keys, d_f)

@@ -1,0 +1,108 @@
+"""What the hardware would allow at best, per configuration: arithmetic, not a measurement.
+
+python -m attentropy.kernels.triton.ahead.roofline     # the table of docs/gpu.md
+"""
+
+from dataclasses import dataclass
+
+from attentropy.kernels.triton.ahead.occupancy import PROCESSORS
+from attentropy.kernels.triton.configs import TABLE, Config
+
+ROW_STATISTICS_BYTES = 5 * 4 + 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a kernel does: products of n^2 D, [n, D] tensors moved, operations of a pair.
+
+    `softmax` counts what plain flash attention does beside the products, `statistics` what the
+    statistics add; a multiply-add counts twice.
+    """
+
+    products: int
+    tensors: int
+    softmax: int
+    statistics: int
+
+
+PASSES = {
+    # scale, max, subtract, times log2(e), exponential, sum, convert; statistics: a multiply-add
+    # each for entropy and sum p^2; compare, select and minimum for argmax
+    "forward": Pass(products=2, tensors=4, softmax=7, statistics=7),
+    # scale, subtract twice, times log2(e), exponential, minus shift, times p, convert;
+    # statistics: a clamp and a multiply-add for entropy, a multiply-add for sum p^2
+    "queries": Pass(products=3, tensors=5, softmax=8, statistics=5),
+    "keys": Pass(products=4, tensors=6, softmax=10, statistics=5),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Full attention of `heads` heads (batch included) over `length` keys, 2-byte inputs."""
+
+    heads: int = 128
+    length: int = 4096
+    width: int = 64
+
+
+def flops(shape: Shape, products: int) -> float:
+    """2 n^2 D per product."""
+    return 2.0 * products * shape.heads * shape.length**2 * shape.width
+
+
+def traffic(shape: Shape, tensors: int) -> float:
+    """Bytes of so many [n, D] tensors and one set of statistics, each moved once."""
+    rows = shape.heads * shape.length
+    return rows * (2.0 * tensors * shape.width + ROW_STATISTICS_BYTES)
+
+
+def passed_by(shape: Shape, block: int) -> float:
+    """Bytes that pass by the blocks, from the cache at best: two [n, D] tensors for each block."""
+    blocks = shape.heads * -(-shape.length // block)
+    return 2.0 * 2 * blocks * shape.length * shape.width
+
+
+def statistics_share(width: int, kernel: str = "forward", operations: int | None = None) -> float:
+    """Share of the statistics in the arithmetic of a pass, D = Dv; if they took but `operations`.
+
+    >>> round(statistics_share(64), 3), round(statistics_share(16, operations=4), 3)
+    (0.026, 0.053)
+    """
+    do = PASSES[kernel]
+    added = do.statistics if operations is None else operations
+    return added / (2 * do.products * width + do.softmax + added)
+
+
+def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:
+    """Seconds below which no kernel can go: products at the peak rate, or memory."""
+    card = PROCESSORS[arch]
+    return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
+
+
+def markdown() -> str:
+    """Per configuration of 2-byte inputs: flop, bytes, the statistics, the bound on each card."""
+    names = [card.name for card in PROCESSORS.values()]
+    first = "| kernel | width | block x tile | Tflop | GB | flop/byte | GB by blocks | statistics"
+    lines = [f"{first} | {' | '.join(names)} |", "|---" * (8 + len(names)) + "|"]
+    for kernel in PASSES:
+        for width, choices in TABLE[kernel][False].items():
+            lines += [_row(kernel, Shape(width=width), config) for config in choices]
+    return "\n".join(lines)
+
+
+def _row(kernel: str, shape: Shape, config: Config) -> str:
+    do = PASSES[kernel]
+    work, moved = flops(shape, do.products), traffic(shape, do.tensors)
+    cells = [
+        kernel, str(shape.width), f"{config.block} x {config.tile}", f"{work / 1e12:.2f}",
+        f"{moved / 1e9:.2f}", f"{work / moved:.0f}", f"{passed_by(shape, config.block) / 1e9:.1f}",
+        f"{statistics_share(shape.width, kernel):.1%}",
+    ]  # fmt: skip
+    for arch in PROCESSORS:
+        seconds = best_time(shape, arch=arch, products=do.products, tensors=do.tensors)
+        cells.append(f"{1e3 * seconds:.2f} ms")
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(markdown())

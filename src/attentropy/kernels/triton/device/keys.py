@@ -1,0 +1,124 @@
+"""Backward over the queries: the gradients of k and v.
+
+Queries are the columns of the tile, so that the weights come out transposed as the products need
+them. The query heads that share a key head are taken one after the other.
+"""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton.device.coefficients import load_slopes, slope_of
+from attentropy.kernels.triton.device.dropout import gains
+from attentropy.kernels.triton.device.logits import final
+from attentropy.kernels.triton.device.tiles import add_seen, dot, load, narrow, product, spoiled
+from attentropy.kernels.triton.device.visibility import load_row, query_span
+
+
+@triton.jit
+def sweep(
+    dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
+    begin, end, skip, gap,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
+    PART: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
+    GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    CLAMP: tl.constexpr = GUARD or ((terms.lo is None) and (terms.hi is None))
+    for step in range(begin, end - gap, TILE):
+        at = step + tl.where(step >= skip, gap, 0)
+        r = at + tl.arange(0, TILE)
+        alive = r < terms.queries
+        i = r[None, :]
+        theirs = (b, h, r.to(tl.int64), alive)
+        if PART:
+            x = product(k, ours, q, theirs, BLOCK, TILE, D, PART, PRECISION)
+            dp = product(v, ours, dout, theirs, BLOCK, TILE, DV, PART, PRECISION)
+        else:
+            q_tile = load(q, theirs, D, BLOCK_D, EDGE)
+            do_tile = load(dout, theirs, DV, BLOCK_V, EDGE)
+            x = dot(k_tile, tl.trans(q_tile), PRECISION)
+            dp = dot(v_tile, tl.trans(do_tile), PRECISION)
+        row = load_row(terms, b, h, i, alive[None, :])
+        row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
+        s, seen, damp = final(x, row, j, terms, EDGE)
+        if drop is not None:
+            gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
+            p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD, CLAMP)
+            p *= gain
+        else:
+            p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD, CLAMP)
+        if SAFE:
+            p = narrow(p, dout.ptr.dtype.element_ty)
+            dx = narrow(ds * damp * row[4], q.ptr.dtype.element_ty)
+            dv = add_seen(dv, p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V)
+            dk = add_seen(dk, dx, seen, q, b, h, at, terms.queries, D, BLOCK_D)
+        else:
+            if PART:
+                do_tile = load(dout, theirs, DV, BLOCK_V, EDGE)
+            dv += dot(narrow(p, do_tile.dtype), do_tile, PRECISION)
+            if PART:
+                q_tile = load(q, theirs, D, BLOCK_D, EDGE)
+            dk += dot(narrow(ds * damp * row[4], q_tile.dtype), q_tile, PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def keys_backward(
+    q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    PRECISION: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    PART: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
+
+    SAFE does blocks that are not finite again, see `tiles.add_seen`.
+    """
+    blocks = tl.cdiv(terms.keys, BLOCK)
+    pid = tl.program_id(0)
+    b = (pid // blocks // key_heads).to(tl.int64)
+    hk = (pid // blocks % key_heads).to(tl.int64)
+    group = heads // key_heads
+    first = pid % blocks * BLOCK
+    key = first + tl.arange(0, BLOCK)
+    inside = key < terms.keys
+    j = key[:, None]
+    ours = (b, hk, key.to(tl.int64), inside)
+    k_tile = load(k, ours, D, BLOCK_D, True)
+    v_tile = load(v, ours, DV, BLOCK_V, True)
+
+    rows = (b * key_heads + hk) * terms.keys + key
+    again = 1
+    if SAFE:
+        bad = spoiled(dk_out, rows, inside, D, BLOCK_D) | spoiled(dv_out, rows, inside, DV, BLOCK_V)
+        again = tl.max(tl.where(bad, 1, 0), 0)
+        inside = inside & (tl.where(inside, again, 0) > 0)
+    dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    for member in range(0, group):
+        h = hk * group + member
+        begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
+        if SAFE:
+            rest, end = whole, tl.where(again > 0, end, begin)
+        else:
+            dk, dv = sweep(
+                dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop,
+                slopes, heads, whole, rest, end, 0,
+                D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, PART, False,
+            )  # fmt: skip
+        dk, dv = sweep(
+            dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop,
+            slopes, heads, begin, end, whole, rest - whole,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, PART, True,
+        )  # fmt: skip
+
+    d = tl.arange(0, BLOCK_D)
+    tl.store(
+        dk_out + rows[:, None] * D + d[None, :], narrow(dk, dk_out.dtype.element_ty),
+        mask=inside[:, None] & (d < D)[None, :],
+    )  # fmt: skip
+    e = tl.arange(0, BLOCK_V)
+    tl.store(
+        dv_out + rows[:, None] * DV + e[None, :], narrow(dv, dv_out.dtype.element_ty),
+        mask=inside[:, None] & (e < DV)[None, :],
+    )  # fmt: skip

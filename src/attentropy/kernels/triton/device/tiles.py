@@ -1,0 +1,107 @@
+"""Load tiles of queries, keys and values, and multiply them.
+
+Loads are padded to powers of two: with columns beyond the width always, with rows beyond the end
+only under EDGE. Rows are a tuple (b, h, i [N], alive [N]).
+"""
+
+import triton
+import triton.language as tl
+
+from attentropy.kernels.triton.device.mode import interpreting
+
+# the interpreter multiplies the bits of bfloat16 as integers, and truncates to it
+INTERPRETED = tl.constexpr(interpreting())
+
+
+@triton.jit
+def load(at, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """The rows as a tile [N, BLOCK], zero where not alive or beyond WIDTH."""
+    d = tl.arange(0, BLOCK)
+    alive = rows[3]
+    if EDGE and WIDTH < BLOCK:
+        return tl.load(places(at, rows, d), mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0)
+    if EDGE:
+        return tl.load(places(at, rows, d), mask=alive[:, None], other=0.0)
+    if WIDTH < BLOCK:
+        return tl.load(places(at, rows, d), mask=(d < WIDTH)[None, :], other=0.0)
+    return tl.load(places(at, rows, d))
+
+
+@triton.jit
+def places(at, rows, d):
+    """Where columns d of the rows stand."""
+    b, h, i, _ = rows
+    return at.ptr + b * at.b + (h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
+
+
+@triton.jit
+def product(
+    one, ours, other, theirs, M: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr,
+    PART: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """M rows by N rows, PART columns after PART columns.
+
+    A warp holds all that it multiplies at once in registers: wide tiles do not fit there.
+    """
+    s = tl.zeros((M, N), tl.float32)
+    # a number of turns that the compiler does not know keeps it from unrolling them
+    for start in range(0, tl.max(tl.where(ours[3], WIDTH, 0), 0), PART):
+        d = start + tl.arange(0, PART)
+        fits = (d < WIDTH)[None, :]
+        a = tl.load(places(one, ours, d), mask=ours[3][:, None] & fits, other=0.0)
+        b = tl.load(places(other, theirs, d), mask=theirs[3][:, None] & fits, other=0.0)
+        s += dot(a, tl.trans(b), PRECISION)
+    return s
+
+
+@triton.jit
+def dot(a, b, PRECISION: tl.constexpr):
+    """A product in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
+    if INTERPRETED:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32))
+    if PRECISION is None:
+        return tl.dot(a, b)
+    if PRECISION == "ieee":
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def narrow(x, dtype: tl.constexpr):
+    """Float32 rounded to the nearest of `dtype`, as the hardware does."""
+    if INTERPRETED and dtype == tl.bfloat16:
+        bits = x.to(tl.int32, bitcast=True)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)).to(tl.float32, bitcast=True)
+        x = tl.where(tl.abs(x) < float("inf"), nearest, x)
+    return x.to(dtype)
+
+
+@triton.jit
+def add_seen(
+    acc, a, seen, at, b, h, first, total, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """acc + a @ (the rows from `first` of head h), where hidden entries of a meet nothing.
+
+    a is zero where a key is hidden, but 0 * NaN is NaN: the plain product spoils rows that did not
+    see the NaN. They show by not being finite, and are done again with this, which takes one row
+    after the other and adds it to those that see it.
+    """
+    n = tl.arange(0, a.shape[1])[None, :]
+    d = tl.arange(0, BLOCK)
+    for one in range(0, a.shape[1]):
+        place = first + one
+        ptr = at.ptr + b * at.b + h * at.h + place.to(tl.int64) * at.i + d * at.j
+        entry = tl.load(ptr, mask=d < tl.where(place < total, WIDTH, 0), other=0.0).to(tl.float32)
+        weight = tl.sum(tl.where(n == one, a.to(tl.float32), 0.0), 1)
+        sees = tl.max(tl.where((n == one) & seen, 1, 0), 1) > 0
+        acc += tl.where(sees[:, None], weight[:, None] * entry[None, :], 0.0)
+    return acc
+
+
+@triton.jit
+def spoiled(ptr, rows, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Which of the rows of a contiguous tensor hold NaN or inf."""
+    d = tl.arange(0, BLOCK)
+    fits = alive[:, None] & (d < WIDTH)[None, :]
+    tile = tl.load(ptr + rows[:, None] * WIDTH + d[None, :], mask=fits, other=0.0)
+    return tl.max(tl.where(tl.abs(tile.to(tl.float32)) < float("inf"), 0, 1), 1) > 0

@@ -1,0 +1,359 @@
+"""Document 001, second part: Laplace's method, extremes, asymptotics, coding."""
+
+import heapq
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri
+
+from attentropy.lab.claims.registry import (
+    Result,
+    approximate,
+    claim,
+    conditional,
+    holds_if,
+    refuted,
+)
+from attentropy.lab.claims.tools import close, deviation, gap, generator, mean_entropy
+from attentropy.theory import gaussian
+from attentropy.theory.entropy import entropy, logsumexp, softmax
+
+
+def _row(n: int = 1000, seed: int = 0) -> np.ndarray:
+    return generator(seed).normal(size=n)
+
+
+@claim(
+    "001-(30)",
+    "false",
+    "log of the population integral is lam s* - log(2 pi)/2 + log(lam)/2",
+    "lam s* + log p(s*) + log(2 pi/|(log p)''|)/2; exactly lam mu + lam^2 sigma^2/2 "
+    "for Gaussian scores",
+)
+def _() -> Result:
+    lam = 5.0
+    x = np.linspace(-30, 40, 700001)
+    truth = np.log(np.sum(np.exp(lam * x - x * x / 2)) * (x[1] - x[0])) - 0.5 * np.log(2 * np.pi)
+    claimed = lam * lam - 0.5 * np.log(2 * np.pi) + 0.5 * np.log(lam)
+    right = lam * lam - lam**2 / 2 - 0.5 * np.log(2 * np.pi) + 0.5 * np.log(2 * np.pi)
+    return refuted(
+        abs(claimed - truth) < 1,
+        close(right, truth, 1e-8),
+        measured=truth,
+        claimed=claimed,
+        corrected=right,
+    )
+
+
+def _uniform_log_partition(lam: float, n: int = 200000) -> float:
+    """Measured log Z - log n of scores uniform on [0, 1]."""
+    return float(logsumexp(lam * (np.arange(n) + 0.5) / n) - np.log(n))
+
+
+@claim(
+    "001-§10a",
+    "holds",
+    "For uniform scores the maximum s* is the edge s_max",
+    "a boundary maximum, with the prefactor -log(lam w)",
+)
+def _() -> Result:
+    value = _uniform_log_partition(50.0)
+    return holds_if(close(value, 50 - np.log(50), 1e-6), measured=value, rule=50 - np.log(50))
+
+
+@claim(
+    "001-(31)",
+    "false",
+    "log Z is about log n + lam s_max",
+    "that is its upper bound; uniform scores: log n + lam s_max - log(lam w)",
+)
+def _() -> Result:
+    value = _uniform_log_partition(50.0)
+    return refuted(
+        abs(value - 50) < 0.5,
+        close(value, 50 - np.log(50), 1e-6) and value < 50,
+        measured=value,
+        claimed=50.0,
+    )
+
+
+@claim(
+    "001-(32)",
+    "false",
+    "Hence H is about log n",
+    "uniform scores lose log R - 1 + R/(e^R - 1) - log(1 - e^-R) nats",
+)
+def _() -> Result:
+    n = 200000
+    measured = np.log(n) - entropy(10.0 * (np.arange(n) + 0.5) / n)
+    rule = gaussian.uniform_deficit(10.0)
+    return refuted(measured < 0.1, close(measured, rule, 1e-6), deficit=measured, corrected=rule)
+
+
+@claim(
+    "001-(33)",
+    "cond",
+    "To second order p_i is about e^(lam (s_i - max))/sum",
+    "no approximation: shifting by the maximum is exact, at any lam",
+)
+def _() -> Result:
+    s = _row()
+    direct, shifted = softmax(3 * s), np.exp(3 * (s - s.max())) / np.exp(3 * (s - s.max())).sum()
+    error = gap(direct, shifted)
+    second_order = 1 + 3 * (s - s.max()) + 4.5 * (s - s.max()) ** 2
+    return conditional(
+        error < 1e-14, close(second_order / second_order.sum(), direct, 1e-3), exact_gap=error,
+        truncated_gap=gap(second_order / second_order.sum(), direct),
+    )  # fmt: skip
+
+
+@claim(
+    "001-(34),(35),(36)",
+    "cond",
+    "The weights and the mean score with the maximum split off",
+    "exact for a unique maximum: p_max = 1/(1 + rest); with ties the 1 counts them",
+)
+def _() -> Result:
+    s = _row(30)
+    rest = np.exp(np.delete(s, s.argmax()) - s.max()).sum()
+    exact = gap(softmax(s).max(), 1 / (1 + rest))
+    tied = np.array([1.0, 1.0, 0.0])
+    others = np.exp(tied[tied < 1] - 1).sum()
+    ties = gap(softmax(tied).max(), 1 / (1 + others))
+    return conditional(exact < 1e-14, ties < 1e-6, unique_gap=exact, tied_gap=ties)
+
+
+@claim(
+    "001-(37)",
+    "false",
+    "E_p[s] is about s_max - (s_max - mean s)",
+    "that is the plain mean, true at lam = 0; E_p[s] = d log Z/d lam = mean + lam Var + ...",
+)
+def _() -> Result:
+    s = _row(200000)
+    mean = softmax(s) @ s
+    slope = (logsumexp(1.0001 * s) - logsumexp(0.9999 * s)) / 2e-4
+    at_zero = softmax(0 * s) @ s
+    return refuted(
+        abs(mean - s.mean()) < 0.1,
+        close(mean, slope, 1e-6) and close(at_zero, s.mean()) and abs(mean - 1) < 0.05,
+        measured=mean,
+        claimed=s.mean(),
+        slope=slope,
+    )
+
+
+@claim(
+    "001-(38)",
+    "approx",
+    "s_max is about mu + sigma sqrt(2 log n)",
+    "too large by 8 % even at n = 1e6; two terms: a - (log log n + log 4 pi - 2 gamma)/(2a)",
+)
+def _() -> Result:
+    exact = gaussian.expected_max(10**6)
+    error = gaussian.freezing_spread(10**6) / exact - 1
+    two = gaussian.expected_max_two_term(10**6) / exact - 1
+    blom = ndtri((10**6 - 0.375) / (10**6 + 0.25)) / exact - 1
+    return approximate(
+        error, 0.1, sharper=abs(two) < 0.004 and abs(blom) < 0.004, two_term=two, blom=blom
+    )
+
+
+@claim(
+    "001-§12a",
+    "cond",
+    "s_max tends to a Gumbel law",
+    "after centring and scaling by 1/sqrt(2 log n), at speed O(1/log n)",
+)
+def _() -> Result:
+    def distance(n: float) -> float:
+        a = np.sqrt(2 * np.log(n))
+        centre = a - (np.log(np.log(n)) + np.log(4 * np.pi)) / (2 * a)
+        y = np.linspace(-3, 8, 200)
+        return gap(np.exp(n * log_ndtr(centre + y / a)), np.exp(-np.exp(-y)))
+
+    raw = gaussian.expected_max(1e12) - gaussian.expected_max(1e3)
+    return conditional(
+        distance(1e12) < distance(1e3) < 0.1,
+        abs(raw) < 0.1,
+        n1e3=distance(1e3),
+        n1e12=distance(1e12),
+        drift=raw,
+    )
+
+
+@claim("001-(39)", "approx", "The sample mean of the scores is mu", "up to sigma/sqrt n")
+def _() -> Result:
+    means = generator(2).normal(size=(500, 1000)).mean(-1)
+    return approximate(means.std(), 0.05, sharper=abs(means.std() * np.sqrt(1000) - 1) < 0.1)
+
+
+@claim("001-(40)", "approx", "s_max - mean is about sigma sqrt(2 log n)", "as 001-(38)")
+def _() -> Result:
+    s = generator(3).normal(size=(400, 10000))
+    measured = (s.max(-1) - s.mean(-1)).mean()
+    error = gaussian.freezing_spread(10000) / measured - 1
+    return approximate(
+        error, 0.15, sharper=abs(measured - gaussian.expected_max(10000)) < 0.06, measured=measured
+    )
+
+
+@claim(
+    "001-(41)",
+    "false",
+    "H is about log n - lam sigma sqrt(2 log n)",
+    "H = log n - lam^2 sigma^2/2 below freezing",
+)
+def _() -> Result:
+    measured = mean_entropy(2.0, 1024)
+    claimed = np.log(1024) - 2 * np.sqrt(2 * np.log(1024))
+    right = gaussian.second_order_entropy(1024, 2.0)
+    return refuted(
+        abs(claimed - measured) < 0.5,
+        abs(right - measured) < 0.4,
+        measured=measured,
+        claimed=claimed,
+        corrected=right,
+    )
+
+
+@claim(
+    "001-§12b",
+    "false",
+    "The two terms can never cancel, so invariance is impossible",
+    "lam may depend on n: sqrt(2 (log n - C)) while C is large, exactly by inversion",
+)
+def _() -> Result:
+    sizes = np.array([1024.0, 2.0**16, 2.0**20])
+    exact = gaussian.expected_entropy(sizes, gaussian.scale_for_entropy(sizes, 4.0))
+    rows = entropy(gaussian.scale_for_entropy(65536, 4.0) * generator(6).normal(size=(60, 65536)))
+    formula = np.log(sizes) - (np.log(sizes) - 4) / np.sqrt(2 * np.log(sizes)) * np.sqrt(
+        2 * np.log(sizes)
+    )
+    return refuted(
+        np.ptp(exact) > 1e-6 and np.ptp(formula) > 1e-6,
+        np.ptp(exact) < 1e-9 and abs(deviation(rows, 4.0)) < 4,
+        spread_of_H=np.ptp(exact),
+        measured_n65536=rows.mean(),
+    )
+
+
+@claim(
+    "001-(42)",
+    "cond",
+    "Invariance should mean H = C log n with C near 1",
+    "reached by lam sigma = b sqrt(2 log n): H/log n -> 1 - b^2; not by a constant lam",
+)
+def _() -> Result:
+    def share(b: float, n: float) -> float:
+        return gaussian.expected_entropy(n, b * gaussian.freezing_spread(n)) / np.log(n)
+
+    constant = [gaussian.expected_entropy(n, 2.0) / np.log(n) for n in (100, 10**9)]
+    return conditional(
+        abs(share(0.3, 1e9) - 0.91) < 1e-3 and abs(share(0.6, 1e9) - 0.64) < 1e-3,
+        abs(constant[0] - constant[1]) < 0.05,
+        b03=share(0.3, 1e9),
+        b06=share(0.6, 1e9),
+        constant_lam_n100=constant[0],
+        constant_lam_n1e9=constant[1],
+    )
+
+
+@claim(
+    "001-§13",
+    "holds",
+    "Johnson-Lindenstrauss: O(log n/eps^2) dimensions keep distances within 1 +- eps",
+    "true; its link to lam ~ log n/d is an analogy, no derivation",
+)
+def _() -> Result:
+    n, eps = 200, 0.5
+    d = int(8 * np.log(n) / eps**2)
+    points = generator(4).normal(size=(n, 1000))
+    low = points @ generator(5).normal(size=(1000, d)) / np.sqrt(d)
+
+    def distances(x: np.ndarray) -> np.ndarray:
+        square = (x * x).sum(-1)
+        return np.sqrt((square[:, None] + square - 2 * x @ x.T)[np.triu_indices(n, 1)])
+
+    ratio = distances(low) / distances(points)
+    return holds_if(gap(ratio, 1) < eps, dimensions=d, worst=gap(ratio, 1))
+
+
+def _huffman_length(p: np.ndarray) -> float:
+    heap = [(w, i, 0.0) for i, w in enumerate(p)]
+    heapq.heapify(heap)
+    total, fresh = 0.0, len(p)
+    while len(heap) > 1:
+        a, b = heapq.heappop(heap), heapq.heappop(heap)
+        total += a[0] + b[0]
+        fresh += 1
+        heapq.heappush(heap, (a[0] + b[0], fresh, 0.0))
+    return total
+
+
+@claim(
+    "001-§14a",
+    "false",
+    "H is the mean number of bits that encode the attention distribution",
+    "nats, not bits (H/log 2), and the cost of an index drawn from the row, not of the row",
+)
+def _() -> Result:
+    p = softmax(1.5 * _row(64))
+    h, length = entropy(np.log(p)), _huffman_length(p)
+    return refuted(
+        abs(length - h) < 0.1,
+        h / np.log(2) <= length < h / np.log(2) + 1,
+        nats=h,
+        bits=h / np.log(2),
+        code_length=length,
+    )
+
+
+@claim(
+    "001-§14b", "holds", "n equiprobable choices need log2 n bits", "rounded up for a fixed length"
+)
+def _() -> Result:
+    length = _huffman_length(np.full(64, 1 / 64))
+    return holds_if(
+        close(length, 6) and close(entropy(np.zeros(64)) / np.log(2), 6), code_length=length
+    )
+
+
+@claim(
+    "001-§15.1",
+    "holds",
+    "With lam = 1/sqrt d the entropy grows like log n - C",
+    "C = 1/(2d) for unit scores as set up there, 1/2 for s = q.k",
+)
+def _() -> Result:
+    h = [gaussian.expected_deficit(n, 1 / 8) for n in (256, 4096, 65536)]
+    dots = [gaussian.expected_deficit(n, 1.0) for n in (4096, 65536)]
+    return holds_if(
+        gap(h, 1 / 128) < 1e-4 and gap(dots, 0.5) < 1e-3,
+        C_unit=h[-1],
+        C_dot=dots[-1],
+        H_4096=np.log(4096) - h[1],
+    )
+
+
+@claim(
+    "001-§15.2a",
+    "false",
+    "With lam = log n/d the entropy is more stable across n",
+    "for unit scores it grows as much as with 1/sqrt d: H = log n - (log n)^2/(2 d^2)",
+)
+def _() -> Result:
+    sizes = np.array([16, 256, 4096, 65536])
+    logs = gaussian.expected_entropy(sizes, np.log(sizes) / 64)
+    roots = gaussian.expected_entropy(sizes, 1 / 8)
+    return refuted(
+        np.ptp(logs) < 0.9 * np.ptp(roots),
+        gap(logs, np.log(sizes) - np.log(sizes) ** 2 / (2 * 64**2)) < 2e-3,
+        range_log=np.ptp(logs),
+        range_root=np.ptp(roots),
+    )
+
+
+@claim("001-§15.2b", "holds", "and there H is about log n", "which is the opposite of invariance")
+def _() -> Result:
+    deficit = gaussian.expected_deficit(65536, np.log(65536) / 64)
+    return holds_if(deficit < 0.02, deficit=deficit, log_n=np.log(65536))

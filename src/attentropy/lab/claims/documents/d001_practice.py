@@ -1,0 +1,380 @@
+"""Document 001, third part: norms, positions, masks, heads, and the code."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from attentropy.lab.claims.registry import (
+    Result,
+    approximate,
+    claim,
+    conditional,
+    holds_if,
+    refuted,
+)
+from attentropy.lab.claims.tools import close, gap, generator, normals, products
+from attentropy.theory import gaussian
+from attentropy.theory.entropy import entropy, scale_derivative, softmax
+
+
+def _layer_norm(x: np.ndarray, eps: float = 0.0) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+
+
+@claim("001-(43)–(45)", "holds", "LayerNorm and RMSNorm formulas", "plus a small eps in the root")
+def _() -> Result:
+    x = 3 + 5 * generator().normal(size=(100, 64))
+    y = _layer_norm(x)
+    rms = x / np.sqrt((x * x).mean(-1, keepdims=True))
+    return holds_if(
+        gap(y.mean(-1), 0) < 1e-12
+        and gap(y.var(-1), 1) < 1e-12
+        and gap((rms**2).mean(-1), 1) < 1e-12,
+        mean=gap(y.mean(-1), 0),
+        variance=y.var(-1).mean(),
+    )
+
+
+@claim(
+    "001-§16",
+    "cond",
+    "LayerNorm partly achieves entropy invariance",
+    "it fixes the norms, hence the spread; nothing about n",
+)
+def _() -> Result:
+    rng = generator(1)
+    q = _layer_norm(rng.normal(size=(50, 64)))
+    h = {}
+    for n, size in ((256, 1.0), (256, 10.0), (8192, 1.0)):
+        k = _layer_norm(size * rng.normal(size=(n, 64)))
+        h[n, size] = entropy(q @ k.T / 8).mean()
+    return conditional(
+        abs(h[256, 1.0] - h[256, 10.0]) < 0.05,
+        abs(h[256, 1.0] - h[8192, 1.0]) < 0.5,
+        small_inputs=h[256, 1.0],
+        large_inputs=h[256, 10.0],
+        more_keys=h[8192, 1.0],
+    )
+
+
+@claim("001-(46)", "holds", "Dynamic scale kappa log n/d", "per row it folds into q")
+def _() -> Result:
+    q, k = normals(2, (6, 16), (40, 16))
+    lam = np.log(np.arange(2, 8))[:, None] / 16
+    error = gap(softmax(lam * (q @ k.T)), softmax((lam * q) @ k.T))
+    return holds_if(error < 1e-14, gap=error)
+
+
+@claim(
+    "001-§17",
+    "cond",
+    "As a compromise use the constant kappa log n_max/d",
+    "just a constant: at n = n_max it is the rule, elsewhere it does not adapt",
+)
+def _() -> Result:
+    n_max, spread = 4096, 1.0
+    at_max = gaussian.expected_entropy(n_max, spread)
+    rule = gaussian.expected_entropy(256, spread * np.log(256) / np.log(n_max))
+    fixed = gaussian.expected_entropy(256, spread)
+    return conditional(
+        close(at_max, gaussian.expected_entropy(n_max, spread * np.log(n_max) / np.log(n_max))),
+        abs(fixed - rule) < 0.05,
+        rule_n256=rule,
+        constant_n256=fixed,
+    )
+
+
+def _sinusoid(positions: np.ndarray, d: int = 128) -> np.ndarray:
+    rate = 10000.0 ** (-np.arange(0, d, 2) / d)
+    angle = positions[:, None] * rate
+    return np.concatenate([np.sin(angle), np.cos(angle)], 1)
+
+
+@claim("001-(47)", "holds", "Position vectors are added to the inputs", "definition")
+def _() -> Result:
+    p = _sinusoid(np.arange(100.0))
+    return holds_if(gap((p * p).sum(-1), 64) < 1e-10, squared_norm=(p * p).sum(-1).mean())
+
+
+@claim(
+    "001-(48)",
+    "cond",
+    "Sinusoidal positions: near inner products large, far ones small",
+    "as a trend, not monotone: it first rises again at distance 11 (d = 128)",
+)
+def _() -> Result:
+    p = _sinusoid(np.arange(200.0))
+    dot = p @ p[0]
+    rise = int(np.argmax(np.diff(dot) > 0)) + 1
+    return conditional(
+        dot[0] > dot[5] > dot[10] and dot[:20].mean() > dot[100:].mean(),
+        (np.diff(dot) <= 0).all(),
+        at_0=dot[0],
+        at_10=dot[10],
+        first_rise_at=rise,
+    )
+
+
+@claim(
+    "001-(49)–(51)",
+    "holds",
+    "Masked rows: H <= log|S_i| and scale kappa log|S_i|/d",
+    "|S_i| = 1 gives scale 0, harmless; |S_i| = 0 leaves the row undefined",
+)
+def _() -> Result:
+    s = generator(4).normal(size=(12, 12))
+    mask = np.tril(np.ones((12, 12), bool))
+    h = entropy(np.where(mask, s, -np.inf))
+    slack = np.log(mask.sum(-1)) - h
+    return holds_if(slack.min() >= -1e-12 and h[0] == 0, least_slack=slack.min(), first_row=h[0])
+
+
+@claim("001-(52),(53)", "holds", "Cross-attention uses the number of keys n_k", "the code uses n_q")
+def _() -> Result:
+    q, k = normals(5, (3, 8), (50, 8))
+    h = entropy(q @ k.T / 3)
+    return holds_if(
+        np.log(3) < h.max() <= np.log(50), largest=h.max(), log_nq=np.log(3), log_nk=np.log(50)
+    )
+
+
+@claim("001-(54)–(56)", "holds", "Per head lam = kappa log n/d_head = kappa h log n/d", "algebra")
+def _() -> Result:
+    d, h, n = 512, 8, 1000
+    return holds_if(close(np.log(n) / (d / h), h * np.log(n) / d), scale=np.log(n) * h / d)
+
+
+@claim(
+    "001-§21",
+    "false",
+    "So multi-head attention uses an h times larger scale",
+    "the head's score has h times fewer terms, so the spread grows by sqrt h only",
+)
+def _() -> Result:
+    rng = generator(7)
+    spread = {}
+    for h in (1, 8):
+        d = 512 // h
+        s = products(rng, 4000, d)
+        spread[h] = (np.log(256) * s / d).std()
+    ratio = spread[8] / spread[1]
+    return refuted(
+        abs(ratio - 8) < 1,
+        abs(ratio - np.sqrt(8)) < 0.2,
+        one_head=spread[1],
+        eight_heads=spread[8],
+        ratio=ratio,
+    )
+
+
+@claim(
+    "001-§22",
+    "cond",
+    "Flash attention needs only another scale",
+    "for one scalar; a scale per row must be folded into q",
+)
+def _() -> Result:
+    q, k = normals(8, (5, 8), (20, 8))
+    rows = np.log(np.arange(2, 7))[:, None]
+    folded = gap(softmax((rows * q) @ k.T), softmax(rows * (q @ k.T)))
+    scalar = gap(softmax(rows.mean() * (q @ k.T)), softmax(rows * (q @ k.T)))
+    return conditional(folded < 1e-13, scalar < 1e-3, folded_gap=folded, one_scalar_gap=scalar)
+
+
+@claim("001-(57),(58)", "holds", "10 log 2/64 = 0.108 is close to 1/sqrt 64 = 0.125", "13 % apart")
+def _() -> Result:
+    a, b = 10 * np.log(2) / 64, 1 / 8
+    return holds_if(abs(a - 0.108) < 5e-4 and abs(a / b - 1) < 0.15, log_scale=a, root_scale=b)
+
+
+@claim(
+    "001-(59)",
+    "false",
+    "log n/d is about 1/sqrt d for common n and d",
+    "equal only at n = e^sqrt(d): 286, 2981, 8.2e4 for d = 32, 64, 128; the ratio "
+    "spans 0.21 to 2.44",
+)
+def _() -> Result:
+    d, n = np.array([32.0, 64, 128, 256, 512]), np.array([128.0, 1e6])
+    ratio = np.log(n) / np.sqrt(d[:, None])
+    even = np.log(np.exp(np.sqrt(d))) / d * np.sqrt(d)
+    return refuted(
+        ratio.min() > 0.8 and ratio.max() < 1.25,
+        close(even, 1) and round(np.exp(np.sqrt(64))) == 2981,
+        least=ratio.min(),
+        most=ratio.max(),
+        n_equal_d64=np.exp(8),
+    )
+
+
+@claim("001-(60)", "holds", "Mixed scale 1/sqrt d + beta log n/d", "definition")
+def _() -> Result:
+    scale = 1 / 8 + 0.1 * np.log(1000) / 64
+    return holds_if(scale > 1 / 8, scale=scale)
+
+
+@claim(
+    "001-§23",
+    "false",
+    "lam = log n/d may become too peaked for large n",
+    "not at practical sizes: d = 64, n = 1e6 has spread 1.73 and loses 1.5 of 13.8 "
+    "nats; it freezes "
+    "only at log n = 2d",
+)
+def _() -> Result:
+    x = np.log(1e6) / 8
+    deficit = gaussian.expected_deficit(10**6, x)
+    freeze = 2 * 64
+    return refuted(
+        x > gaussian.freezing_spread(10**6) or deficit > 0.5 * np.log(1e6),
+        abs(deficit - x * x / 2) < 0.01 and close(freeze / 8, np.sqrt(2 * freeze)),
+        spread=x,
+        deficit=deficit,
+        freezing_log_n=freeze,
+    )
+
+
+@claim("001-§24", "approx", "log 10^6 is about 14", "13.8155")
+def _() -> Result:
+    return approximate(14 - np.log(1e6), 0.2, exact=np.log(1e6))
+
+
+def _iterate(update: Callable[..., float], start: float, steps: int) -> list[float]:
+    s = generator(10).normal(size=512)
+    lam, path = start, []
+    for _ in range(steps):
+        h = entropy(lam * s)
+        path.append(h)
+        lam = float(np.clip(update(lam, h, s), 1e-9, 1e6))
+    return path
+
+
+@claim(
+    "001-(61)",
+    "false",
+    "Adapt the scale by lam <- lam H_target/H",
+    "wrong direction: dH/dlam = -lam Var <= 0, so H above target needs a larger lam. "
+    "Use lam H/H_target, "
+    "lam sqrt((log n - H_t)/(log n - H)) or Newton",
+)
+def _() -> Result:
+    target, log_n = 4.0, np.log(512)
+    wrong = [
+        _iterate(lambda lam, h, s: lam * target / max(h, 1e-9), start, 40)[-1]
+        for start in (1.0, 4.0)
+    ]
+    right = _iterate(lambda lam, h, s: lam * h / target, 1.0, 60)[-1]
+    root = _iterate(lambda lam, h, s: lam * np.sqrt((log_n - target) / (log_n - h)), 1.0, 30)[-1]
+    newton = _iterate(lambda lam, h, s: lam - (h - target) / scale_derivative(s, lam), 1.0, 30)[-1]
+    s = generator(10).normal(size=512)
+    return refuted(
+        min(abs(w - target) for w in wrong) < 0.5,
+        max(abs(h - target) for h in (right, root, newton)) < 1e-3 and scale_derivative(s, 1.0) < 0,
+        rule_from_1=wrong[0],
+        rule_from_4=wrong[1],
+        inverse_rule=right,
+        root_rule=root,
+        newton=newton,
+    )
+
+
+@claim("001-(62),(63)", "holds", "Temperature T = d/(kappa log n)", "definition")
+def _() -> Result:
+    s = generator(11).normal(size=30)
+    lam = np.log(30) / 16
+    error = gap(softmax(lam * s), softmax(s / (16 / np.log(30))))
+    return holds_if(error < 1e-14, gap=error)
+
+
+@claim(
+    "001-§25",
+    "false",
+    "lam = 1/T is the reciprocal of the scale factor",
+    "it is the scale factor, the reciprocal of the temperature",
+)
+def _() -> Result:
+    s, temperature = generator(12).normal(size=30), 4.0
+    lam = 1 / temperature
+    wanted = softmax(s / temperature)
+    as_reciprocal, as_factor = gap(softmax(s * (1 / lam)), wanted), gap(softmax(s * lam), wanted)
+    return refuted(
+        as_reciprocal < 1e-6, as_factor < 1e-14, reciprocal_gap=as_reciprocal, factor_gap=as_factor
+    )
+
+
+@claim(
+    "001-§26.1,3",
+    "holds",
+    "The mean-field and the maximum approximation have limits",
+    "the first misses lam^2 sigma^2/2, the second needs the frozen phase; they exclude each other",
+)
+def _() -> Result:
+    n = 4096
+    errors = {}
+    for x in (0.2, 8.0):
+        field = gaussian.expected_log_partition(n, x) - np.log(n)
+        collision = gaussian.expected_collision(n, x)
+        tilted = x * (1 - collision)  # Stein: E_p[s] = x (1 - E sum p^2) for unit sigma
+        errors[x] = field, (gaussian.expected_max(n) - tilted) / gaussian.expected_max(n)
+    return holds_if(
+        errors[0.2][0] < 0.05 < errors[0.2][1]
+        and errors[8.0][0] > 5
+        and abs(errors[8.0][1]) < 0.05,
+        field_error_small=errors[0.2][0],
+        max_error_small=errors[0.2][1],
+        field_error_large=errors[8.0][0],
+        max_error_large=errors[8.0][1],
+    )
+
+
+@claim(
+    "001-§29",
+    "false",
+    "The module as printed computes the proposed attention",
+    "it reshapes K, V by n_q (cross-attention fails), takes log of the full length "
+    "under a mask, and "
+    "-1e9 makes a hidden row attend everywhere; use n_k, log|S_i| and -inf",
+)
+def _() -> Result:
+    k = generator(13).normal(size=(2, 7, 8))  # batch, n_k, d
+    try:
+        k.reshape(2, 5, 2, 4)  # as printed: n_q = 5
+        crosses = True
+    except ValueError:
+        crosses = False
+    s = generator(14).normal(size=4).astype(np.float32)
+    hidden = softmax((s + np.float32(-1e9)).astype(float))
+    half = np.float16(-1e9)
+    right = softmax(np.full(4, -np.inf))
+    fits = k.reshape(2, 7, 2, 4).shape == (2, 7, 2, 4)
+    return refuted(
+        crosses and hidden.max() < 1e-6,
+        fits and right.sum() == 0 and close(hidden, 0.25, 1e-3),
+        cross_attention_runs=crosses,
+        hidden_row_mass=hidden.sum(),
+        mass_with_inf=right.sum(),
+        minus_1e9_in_half=half,
+    )
+
+
+@claim(
+    "001-§30.4",
+    "false",
+    "Dividing by d keeps the score variance stable",
+    "dividing by sqrt d does; by d the variance is sigma^4/d -> 0",
+)
+def _() -> Result:
+    rng = generator(15)
+    variance = {}
+    for d in (16, 256):
+        s = products(rng, 20000, d)
+        variance[d] = (s / d).var(), (s / np.sqrt(d)).var()
+    return refuted(
+        abs(variance[256][0] / variance[16][0] - 1) < 0.2,
+        abs(variance[256][1] / variance[16][1] - 1) < 0.1 and abs(variance[256][0] * 256 - 1) < 0.1,
+        by_d_16=variance[16][0],
+        by_d_256=variance[256][0],
+        by_root_16=variance[16][1],
+        by_root_256=variance[256][1],
+    )

@@ -1,0 +1,45 @@
+"""Gains between two rules, seed by seed: both saw the same weights or batches."""
+
+import math
+from typing import Any, NamedTuple
+
+from attentropy.lab.running.rows import Results, Spread
+
+
+class Gain(NamedTuple):
+    """Mean and standard deviation of the differences."""
+
+    spread: Spread
+
+    @property
+    def verdict(self) -> str:
+        """Whether it helps or hurts, where Student's t at 95 % excludes no difference."""
+        from scipy.stats import t
+
+        mean, sd, size = self.spread
+        if size < 2 or abs(mean) <= float(t.ppf(0.975, size - 1)) * sd / math.sqrt(size):
+            return "undecided"
+        return "helps" if mean > 0 else "hurts"
+
+    def text(self, digits: int = 1) -> str:
+        """`+mean ± sd`."""
+        mean, sd, size = self.spread
+        if not size:
+            return "-"
+        return f"{mean:+.{digits}f}" + (f" ± {sd:.{digits}f}" if size > 1 else "")
+
+
+def gain(results: Results, metric: str, *, rule: str, over: str, **where: Any) -> Gain:
+    """`metric` of one rule minus that of another, over the seeds that have both.
+
+    >>> rows = [{"seed": s, "rule": r, "x": x} for s, r, x in [(0, "a", 3.0), (0, "b", 1.0)]]
+    >>> gain(Results(rows), "x", rule="a", over="b").text()
+    '+2.0'
+    """
+    chosen = results.where(**where)
+    differences = []
+    for seed in chosen.values("seed"):
+        a, b = (chosen.mean(metric, rule=name, seed=seed) for name in (rule, over))
+        if math.isfinite(a - b):
+            differences.append(a - b)
+    return Gain(Spread.of(differences))

@@ -1,0 +1,78 @@
+"""Run a plan unit by unit: show the time left, keep what is done, write results and figures."""
+
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from attentropy.lab.bench.machine import describe
+from attentropy.lab.running.plan import Plan, Unit
+from attentropy.lab.running.rows import Results
+from attentropy.lab.running.store import SUMMARY, Store
+from attentropy.lab.running.summary import summary
+
+
+def run(plan: Plan, out: Path, *, resume: bool = False, console: Console | None = None) -> Results:
+    """Do what is not done yet, then write results, figures and summary into `out`.
+
+    An interrupted run writes those of the units it has, and says so in them.
+    """
+    store = Store(out, plan)
+    store.open(resume=resume)
+    units = plan.units()
+    left = [unit for unit in units if not store.has(unit)]
+    try:
+        with _bar(console or Console(stderr=True)) as bar:
+            done = len(units) - len(left)
+            task = bar.add_task(plan.experiment.name, total=len(units), completed=done)
+            for unit in left:
+                bar.update(task, description=f"{unit.condition}, seed {unit.seed}")
+                store.save(unit, _measured(plan, unit))
+                bar.advance(task)
+    except KeyboardInterrupt:
+        if any(map(store.has, units)):
+            render(store)
+        raise
+    return render(store)
+
+
+def render(store: Store) -> Results:
+    """Results, figures and summary of the finished units."""
+    from attentropy.lab.running.figures import draw
+
+    machine = dict(describe())
+    store.finish(machine)
+    results = Results(store.rows())
+    experiment = store.plan.experiment
+    for figure in experiment.figures:
+        draw(figure, results, store.path / f"{figure.name}.png")
+    store.write(SUMMARY, summary(experiment, results, store.about(machine)))
+    return results
+
+
+def _measured(plan: Plan, unit: Unit) -> list[dict[str, object]]:
+    """The rows of a unit; the caller's random numbers are not disturbed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(unit.seed)
+        return plan.experiment.measure(plan.config, unit.condition, unit.seed)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,1 @@
+"""What experiments look at: small models, populations of scores, real heads."""

@@ -1,0 +1,375 @@
+"""diagnose(): what is wrong with which heads, how one can tell, and what to do.
+
+>>> with at.watch(model) as w: model(**batch)
+>>> for finding in at.diagnose(w.heads()): print(finding)
+
+Rows of several lengths may be given together: findings are made at each head's longest length,
+and the growth of entropy with length is judged over all of them.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.models.record.rows import HeadRow
+
+Severity = str  # "critical", "warning" or "note"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Where a head stops being healthy.
+
+    Attributes:
+        random_spread: near-uniform heads are less selective than random scores of this standard
+            deviation, whose expected deficit log n - H is spread^2 (n - 1) / (2 n).
+        collapsed_perplexity: a collapsed head looks at fewer keys than this, on average.
+        least_flow: a saturated head passes less of the gradient than this (1 - sum p^2).
+        most_logit: beyond it bfloat16 logits are rounded by 0.25 or more, so weights by 28 %.
+        critical_logit: rounding by 1, and e^s near the end of float32.
+        sink: the share of attention on the first key or a learned sink that makes a sink head.
+        dead_norm: a dead head writes less than this share of its layer's median output norm.
+        likeness: cosine between the weights of duplicate heads.
+        slope: growth of entropy per log n; 0 is invariant, 1 is that of fixed random scores.
+        positional: cosine by distance beyond which a head looks at positions alone.
+        least_visible: rows that see fewer keys, on average, are not judged.
+        score_range: the most that logits of a row can differ, where the score is bounded (for
+            QK-norm 2 * scale * |q| * |k|); None if it is not.
+        focus: heads of bounded scores should be able to give this share to one key.
+    """
+
+    random_spread: float = 0.2
+    collapsed_perplexity: float = 1.1
+    least_flow: float = 0.05
+    most_logit: float = 50.0
+    critical_logit: float = 88.0
+    sink: float = 0.6
+    dead_norm: float = 0.02
+    likeness: float = 0.995
+    slope: float = 0.8
+    positional: float = 0.97
+    least_visible: float = 4.0
+    score_range: float | None = None
+    focus: float = 0.5
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is None and one.name == "score_range":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ArgumentTypeError(f"Thresholds: {one.name}", "a number", repr(value))
+            if not value >= 0:
+                raise ArgumentError(f"Thresholds: {one.name}", ">= 0", value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something to know about some heads, each (index of its place, head).
+
+    `labels` names the heads, `evidence` says what was measured, `advice` what to do, and `call`
+    is the exact call where one call does it.
+    """
+
+    name: str
+    severity: Severity
+    heads: list[tuple[int, int]]
+    labels: list[str]
+    evidence: str
+    advice: str
+    call: str = ""
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.labels[:4])
+        more = f" and {len(self.labels) - 4} more" if len(self.labels) > 4 else ""
+        return f"{self.severity}: {self.name} in {shown}{more}. {self.evidence} {self.advice}"
+
+
+def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
+    """Findings, the most serious first; none if every head is healthy."""
+    if not isinstance(rows, Iterable):
+        raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(rows).__name__)
+    rows = list(rows)
+    for row in rows:
+        if not isinstance(row, HeadRow):
+            raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(row).__name__)
+    limits = Thresholds() if thresholds is None else thresholds
+    here = _longest(rows)
+    found = [finding for check in CHECKS for finding in check(here, limits)]
+    found += _blurring(rows, here, limits)
+    order = ("critical", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _longest(rows: list[HeadRow]) -> list[HeadRow]:
+    """Each head at its longest length."""
+    best: dict[tuple[str, int, str, int], HeadRow] = {}
+    for row in rows:
+        key = (row.layer, row.call, row.phase, row.head)
+        if key not in best or row.length >= best[key].length:
+            best[key] = row
+    return list(best.values())
+
+
+def _finding(name: str, severity: Severity, rows: list[HeadRow], **words: str) -> Iterator[Finding]:
+    if rows:
+        yield Finding(
+            name=name,
+            severity=severity,
+            heads=[(row.index, row.head) for row in rows],
+            labels=[row.label for row in rows],
+            **words,
+        )
+
+
+def _span(rows: list[HeadRow], name: str) -> str:
+    """The values of a statistic over some heads, in words."""
+    values = [getattr(row, name) for row in rows]
+    low, high = min(values), max(values)
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+
+
+def _judged(rows: list[HeadRow], limits: Thresholds) -> list[HeadRow]:
+    return [row for row in rows if row.visible >= limits.least_visible]
+
+
+def random_deficit(visible: float, spread: float) -> float:
+    """Expected log n - H of n random scores of a small spread: spread^2 (n - 1) / (2 n)."""
+    return spread**2 * (visible - 1) / (2 * visible)
+
+
+def is_uniform(row: HeadRow, limits: Thresholds) -> bool:
+    """Less selective than random scores of the threshold's spread."""
+    return row.deficit < random_deficit(row.visible, limits.random_spread)
+
+
+def _not_finite(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    lost = [row for row in rows if row.rows and not math.isfinite(row.entropy + row.max_logit)]
+    yield from _finding(
+        "not finite",
+        "critical",
+        lost,
+        evidence="Entropy or logits are NaN or infinite.",
+        advice="Look for overflow in the queries and keys: lower the learning rate, clip "
+        "gradients, or normalise queries and keys.",
+        call="at.steer(model, qk_norm=True)",
+    )
+
+
+def _exploding(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    large = [row for row in rows if limits.most_logit < row.max_logit < math.inf]
+    worst = any(row.max_logit > limits.critical_logit for row in large)
+    if large:
+        yield from _finding(
+            "exploding logits",
+            "critical" if worst else "warning",
+            large,
+            evidence=f"The largest logits are {_span(large, 'max_logit')} "
+            f"(limit {limits.most_logit:g}).",
+            advice="Normalise queries and keys, or cap the logits, before training diverges.",
+            call="at.steer(model, qk_norm=True)",
+        )
+
+
+def _uniform(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    flat = [row for row in _judged(rows, limits) if is_uniform(row, limits)]
+    if flat:
+        yield from _finding(
+            "near-uniform",
+            "warning",
+            flat,
+            evidence=f"Entropy is {_span(flat, 'normalized_entropy')} of its maximum: less "
+            f"selective than random scores of spread {limits.random_spread:g}.",
+            advice="These heads average their values; raise their scale, or prune them.",
+            call="at.steer(model, temperature=0.5)",
+        )
+
+
+def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    sharp = [
+        row
+        for row in _judged(rows, limits)
+        if row.perplexity < limits.collapsed_perplexity and not _has_reason(row, limits)
+    ]
+    if sharp:
+        yield from _finding(
+            "collapsed",
+            "warning",
+            sharp,
+            evidence=f"A query looks at {_span(sharp, 'perplexity')} keys of "
+            f"{_span(sharp, 'visible')}.",
+            advice="Entropy collapse precedes divergence; normalise queries and keys or raise "
+            "the temperature.",
+            call="at.steer(model, qk_norm=True)",
+        )
+
+
+def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
+    """A sink head and a previous-token head are sharp by trade."""
+    return row.sink_mass > limits.sink or row.previous_share > 0.9
+
+
+def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    stuck = [
+        row
+        for row in _judged(rows, limits)
+        if row.gradient_flow < limits.least_flow and not _has_reason(row, limits)
+    ]
+    if stuck:
+        yield from _finding(
+            "saturated",
+            "warning",
+            stuck,
+            evidence=f"The softmax passes {_span(stuck, 'gradient_flow')} of the gradient "
+            f"(least {limits.least_flow:g}).",
+            advice="These heads hardly learn any more; soften them while training.",
+            call="at.steer(model, temperature=2.0)",
+        )
+
+
+def _sinks(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    sinks = [row for row in _judged(rows, limits) if row.sink_mass > limits.sink]
+    if sinks:
+        yield from _finding(
+            "sink",
+            "note",
+            sinks,
+            evidence=f"The first key takes {_span(sinks, 'sink_mass')} of the attention.",
+            advice="The head rests on the first token when it has nothing to say: keep that "
+            "token in a sliding window and in a trimmed cache.",
+        )
+
+
+def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    layers: dict[tuple[str, int, str], list[HeadRow]] = {}
+    for row in rows:
+        layers.setdefault((row.layer, row.call, row.phase), []).append(row)
+    dead: list[HeadRow] = []
+    for heads in layers.values():
+        norms = [row.output_norm for row in heads if math.isfinite(row.output_norm)]
+        middle = statistics.median(norms) if norms else math.nan
+        dead += [row for row in heads if row.output_norm <= limits.dead_norm * middle]
+    if dead:
+        yield from _finding(
+            "dead",
+            "warning",
+            dead,
+            evidence=f"The output norm is {_span(dead, 'output_norm')}, under "
+            f"{limits.dead_norm:.0%} of the layer's median.",
+            advice="The head writes next to nothing: prune it, or reinitialise its values.",
+        )
+
+
+def _duplicates(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    alike = [
+        row
+        for row in _judged(rows, limits)
+        if row.likeness > limits.likeness
+        and not is_uniform(row, limits)
+        and not _has_reason(row, limits)
+    ]
+    if alike:
+        pairs = ", ".join(f"{row.label} and {row.twin}" for row in alike[:3] if row.twin >= 0)
+        yield from _finding(
+            "duplicates",
+            "note",
+            alike,
+            evidence=f"Weights agree with a cosine of {_span(alike, 'likeness')}: {pairs}.",
+            advice="One of each pair may be merged or pruned.",
+        )
+
+
+def _positional(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    fixed = [
+        row
+        for row in _judged(rows, limits)
+        if not is_uniform(row, limits)
+        and row.sink_mass <= limits.sink
+        and (row.previous_share > 0.9 or row.positional > limits.positional)
+    ]
+    if fixed:
+        yield from _finding(
+            "positional only",
+            "note",
+            fixed,
+            evidence=f"Weights follow the distance with a cosine of {_span(fixed, 'positional')}; "
+            f"the previous key takes {_span(fixed, 'previous_share')}.",
+            advice="The head copies by position, whatever the tokens say; a fixed window would "
+            "serve as well.",
+        )
+
+
+def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    """Weight <= 1 / (1 + (n - 1) e^-R): bounded scores cannot give one key more."""
+    reach = limits.score_range
+    if reach is None:
+        return
+    blunt = [
+        row
+        for row in _judged(rows, limits)
+        if 1 / (1 + (row.visible - 1) * math.exp(-reach)) < limits.focus
+    ]
+    if blunt:
+        yield from _finding(
+            "cannot focus",
+            "warning",
+            blunt,
+            evidence=f"Logits within a range of {reach:g} cannot give one of "
+            f"{_span(blunt, 'visible')} keys {limits.focus:.0%} of the attention.",
+            advice="Raise the scale of the normalised scores with the logarithm of the length.",
+            call="at.steer(model, scale=at.LogLength(kappa=head_dim))",
+        )
+
+
+def slopes(rows: Iterable[HeadRow]) -> dict[tuple[str, int, int], float]:
+    """Least-squares slope of entropy on log visible for each (layer, call, head) of two lengths."""
+    points: dict[tuple[str, int, int], dict[int, HeadRow]] = {}
+    for row in rows:
+        if row.phase == "forward" and row.visible > 1 and math.isfinite(row.entropy):
+            points.setdefault((row.layer, row.call, row.head), {})[row.length] = row
+    return {
+        key: statistics.linear_regression(
+            [math.log(row.visible) for row in at.values()], [row.entropy for row in at.values()]
+        ).slope
+        for key, at in points.items()
+        if len(at) > 1
+    }
+
+
+def _blurring(rows: list[HeadRow], here: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+    growth = slopes(rows)
+    blurred = [
+        row
+        for row in here
+        if growth.get((row.layer, row.call, row.head), 0.0) > limits.slope
+        and not is_uniform(row, limits)
+    ]
+    if blurred:
+        values = [growth[row.layer, row.call, row.head] for row in blurred]
+        shortest = min(row.length for row in rows)
+        yield from _finding(
+            "blurring with length",
+            "warning",
+            blurred,
+            evidence=f"Entropy grows by {min(values):.2f} to {max(values):.2f} per log n between "
+            f"{shortest} and {max(row.length for row in rows)} keys.",
+            advice="Attention loses its focus as the input grows; let the scale grow with the "
+            "length, or calibrate it head by head.",
+            call=f"at.steer(model, scale=at.LogLengthFrom({shortest}))",
+        )
+
+
+CHECKS: tuple[Callable[[list[HeadRow], Thresholds], Iterator[Finding]], ...] = (
+    _not_finite,
+    _exploding,
+    _uniform,
+    _collapsed,
+    _saturated,
+    _dead,
+    _unfocused,
+    _sinks,
+    _duplicates,
+    _positional,
+)

@@ -1,0 +1,1 @@
+"""Where the attention of a running model is seen and changed."""

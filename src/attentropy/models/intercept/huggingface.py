@@ -1,0 +1,271 @@
+"""Models of transformers, through its attention interface.
+
+The function `attentropy` is registered as an attention implementation, with the mask function of
+sdpa: without that the mask would silently be None. Nothing here is imported before a model of
+transformers is seen.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import signature
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import UnsupportedError
+from attentropy.models.intercept.compute import run, weights_of
+from attentropy.models.intercept.running import looks_like_cross
+from attentropy.models.intercept.sdpa import passing
+from attentropy.models.record.accumulators import owner_of
+from attentropy.models.record.model_call import Asked
+from attentropy.models.record.visibility import Sight, causal_from_end, everything, from_table
+
+NAME = "attentropy"
+REFUSED = ("block_indices", "cache")
+
+
+def attentropy(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sliding_window: int | None = None,
+    indices: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """The attention function that transformers calls; gives [B,Q,H,Dv].
+
+    And the weights [B,H,Q,K] where a model that was eager is asked for them. A window is in the
+    mask already wherever it matters, so `sliding_window` is not looked at.
+    """
+    for name in REFUSED:
+        if kwargs.get(name) is not None:
+            raise UnsupportedError(
+                f"{type(module).__name__} passes {name!r}, which attentropy does not apply; "
+                "ignoring it would give another model"
+            )
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    sight = _sight(module, query, key, attention_mask, causal=bool(causal))
+    if indices is not None:
+        sight = _sparse(sight, indices)
+    if key.shape[2] > sight.keys:
+        key, value = key[:, :, : sight.keys], value[:, :, : sight.keys]
+    if position_bias is not None and position_bias.shape[-1] > sight.keys:
+        position_bias = position_bias[..., : sight.keys]
+    asked = Asked(
+        q=query,
+        k=key,
+        v=value,
+        sight=sight,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        bias=position_bias,
+        softcap=softcap,
+        sink=s_aux,
+        dropout=dropout,
+    )
+
+    def plain() -> Tensor:
+        given = {"position_bias": position_bias, "softcap": softcap, "s_aux": s_aux}
+        given = {name: value for name, value in given.items() if value is not None}
+        return _sdpa(
+            module, query, key, value, attention_mask,
+            dropout=dropout, scaling=scaling, is_causal=is_causal, **given, **kwargs,
+        )  # fmt: skip
+
+    maps = weights_of(module, asked) if _wants_maps(module, kwargs) else None
+    return run(module, asked, plain=plain).transpose(1, 2).contiguous(), maps
+
+
+def _wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:
+    """Would the implementation that the model had return its weights, and does anyone ask?"""
+    config = getattr(module, "config", None)
+    held = _held.get(id(config))
+    if held is None or held.before != "eager":
+        return False
+    if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
+        return True
+    return not torch.compiler.is_compiling() and _collected()
+
+
+def _collected() -> bool:
+    """Is transformers collecting weights? Its private part, for models that pass nothing on."""
+    module = sys.modules.get("transformers.utils.output_capturing")
+    collector = getattr(module, "_active_collector", None)
+    asked = collector.get() if collector is not None else None
+    return any("attentions" in name for name in asked or ())
+
+
+def _sdpa(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    """The same by the implementation that the model had, [B,H,Q,Dv]."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    with passing():
+        out: Tensor = ALL_ATTENTION_FUNCTIONS["sdpa"](module, *args, **kwargs)[0]
+    return out.transpose(1, 2)
+
+
+def _sight(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool
+) -> Sight:
+    """Without a mask: causal if the module is, aligned to the start of a longer, static cache."""
+    queries, keys = query.shape[2], key.shape[2]
+    owner = owner_of(module)
+    cross = owner.kind == "cross" if owner is not None else looks_like_cross("", module)
+    if mask is not None:
+        return from_table(mask, queries, keys, cross=cross)
+    if causal and queries > 1:
+        return causal_from_end(queries, min(queries, keys), device=query.device)
+    return everything(queries, keys, device=query.device, cross=cross)
+
+
+def _sparse(sight: Sight, indices: Tensor) -> Sight:
+    """Only the keys `indices` [B,Q,T] of those that the sight shows."""
+    rows = torch.arange(sight.queries, device=indices.device)
+    seen = sight.rows(rows, device=indices.device)
+    table = torch.zeros(
+        *indices.shape[:2], sight.keys, dtype=torch.bool, device=indices.device
+    ).scatter(-1, indices.long().clamp(max=sight.keys - 1), True)[:, None]
+    return from_table(table if seen is None else table & seen, sight.queries, sight.keys)
+
+
+def is_model(model: nn.Module) -> bool:
+    """Is there a transformers model in it? Imports nothing."""
+    return any(is_one(module) for module in model.modules())
+
+
+def is_one(module: nn.Module) -> bool:
+    """Is it a transformers model itself?"""
+    base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
+    return base is not None and isinstance(module, base)
+
+
+def tokens_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """The attention_mask [B,N] that a transformers model is called with."""
+    if not is_one(module):
+        return None
+    mask = kwargs.get("attention_mask")
+    place = _place_of_mask(type(module).forward)
+    if mask is None and place is not None and place < len(args):
+        mask = args[place]
+    return mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
+
+
+@cache
+def _place_of_mask(forward: Callable[..., Any]) -> int | None:
+    names = [name for name in signature(forward).parameters if name != "self"]
+    return names.index("attention_mask") if "attention_mask" in names else None
+
+
+def register() -> None:
+    """Make the function known to transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attentropy)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def left_behind(known: bool) -> Callable[..., None]:
+    """What a copy or a pickle has in place of a hook of a watch.
+
+    Its configuration names `attentropy`, in this process or another one.
+    """
+    if known:
+        register()
+    return _nothing
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+class _Held(NamedTuple):
+    """A configuration set to attentropy, what it was before, and how many need it so."""
+
+    config: Any
+    before: str | None
+    users: int
+
+
+_held: dict[int, _Held] = {}
+
+
+def install(model: nn.Module) -> Callable[[], None]:
+    """Route the parts of the model that use the interface through `attentropy`; gives the undo.
+
+    Configurations are shared between models, so each is put back when its last user is done.
+    """
+    register()
+    taken = [_take(config) for config in configurations(model)]
+
+    def undo() -> None:
+        while taken:
+            _give_back(taken.pop())
+
+    return undo
+
+
+def _take(config: Any) -> int:
+    held = _held.get(id(config))
+    if held is None:
+        held = _Held(config, config._attn_implementation_internal, 0)
+    _held[id(config)] = held._replace(users=held.users + 1)
+    config._attn_implementation_internal = NAME
+    return id(config)
+
+
+def _give_back(key: int) -> None:
+    held = _held[key]
+    if held.users > 1:
+        _held[key] = held._replace(users=held.users - 1)
+        return
+    del _held[key]
+    if held.config._attn_implementation_internal == NAME:  # else someone chose another since
+        held.config._attn_implementation_internal = held.before
+
+
+def configurations(model: nn.Module) -> list[Any]:
+    """Distinct configurations of the parts that take their attention from the interface."""
+    from transformers import PreTrainedModel
+
+    found, barred = {}, set()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if not hasattr(config, "_attn_implementation_internal"):
+            continue
+        if isinstance(module, PreTrainedModel) and not module._can_set_attn_implementation():
+            barred.add(id(config))
+        found.update({id(one): one for one in _with_parts(config)})
+    return [config for name, config in found.items() if name not in barred]
+
+
+def _with_parts(config: Any) -> Iterator[Any]:
+    yield config
+    for name in getattr(config, "sub_configs", ()):
+        part = getattr(config, name, None)
+        if part is not None:
+            yield from _with_parts(part)
+
+
+def must_keep_eager(model: nn.Module) -> bool:
+    """Eager attention under gradient checkpointing.
+
+    Masks are made outside of the checkpoint, for one implementation; a recomputation by another
+    one, after watching has ended, would read them wrongly.
+    """
+    eager = any(
+        config._attn_implementation_internal not in ("sdpa", NAME)
+        for config in configurations(model)
+    )
+    return eager and any(
+        getattr(module, "gradient_checkpointing", False) is True for module in model.modules()
+    )

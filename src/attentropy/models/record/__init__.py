@@ -1,0 +1,1 @@
+"""From the attention calls of a model to numbers per head."""

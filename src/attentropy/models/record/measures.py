@@ -1,0 +1,248 @@
+"""From one attention call to numbers per head: sums over its rows, so that calls add up exactly.
+
+A row counts if its query is no padding and sees two keys or more. `ROWS` are summed over every
+such row. `SAMPLED` (see the module of that name) need all weights of a row and are taken on a few
+evenly spaced rows per call, so that memory stays O(n); both begin with the number of rows
+summed. Watching is to cost next to nothing, so passes over queries, keys and outputs are counted,
+and follow the order of memory.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attentropy.core.results import Stats
+from attentropy.models.record.model_call import Asked
+from attentropy.models.record.sampled import Few, sampled
+from attentropy.models.record.visibility import Sight
+
+ROWS = (
+    "rows",
+    "log_visible",
+    "visible",
+    "entropy",
+    "perplexity",
+    "normalized_entropy",
+    "lse",
+    "top_probability",
+    "collision",
+    "sparsity",
+    "noise_robustness",
+    "output_norm",
+    "sink_mass",
+    "previous_share",
+)
+MANY = 1 << 17  # elements of queries; beyond, the first key's share is taken from some rows
+ROBUST = 1 / math.sqrt(math.e - 1)  # what unit Gaussian noise on the scores makes of sum p^2
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums of one call per head.
+
+    `sums` [len(ROWS) + len(SAMPLED) + H,H] are those of ROWS, those of SAMPLED, and the inner
+    products of the heads' weights; `top` [H] is the largest logit.
+    """
+
+    sums: Tensor
+    top: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Rows of one call as they were, for profiles along the sequence.
+
+    `entropy`, `max_logit` [B,H,Q]; `visible`, `counted` broadcastable to it; `distance` [B,H,R]
+    for the queries `sampled` [R]; `position` [Q] is the place of each query among the keys.
+    """
+
+    entropy: Tensor
+    max_logit: Tensor
+    visible: Tensor
+    counted: Tensor
+    position: Tensor
+    sampled: Tensor
+    distance: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The rows that count: those from `start` on, or those of a bool `mask` [B or 1,H or 1,Q]."""
+
+    start: int
+    mask: Tensor | None = None
+
+    @classmethod
+    def of(cls, asked: Asked, visible: Tensor, counted: Tensor | None) -> "Chosen":
+        """Rows with two keys or more whose query is no padding."""
+        first = asked.sight.choice_from
+        if first is not None and counted is None and asked.bias is None:
+            return cls(first)
+        return cls(0, visible >= 2 if counted is None else (visible >= 2) & counted)
+
+    def fill(self, x: Tensor, value: float) -> Tensor:
+        """Put `value` into the other rows of [...,Q], or leave them out."""
+        if self.mask is None:
+            return x[..., self.start :] if self.start else x
+        return x.masked_fill(~self.mask, value)
+
+    def table(self, queries: int, *, device: torch.device) -> Tensor:
+        """Which rows, bool [B or 1,H or 1,Q]."""
+        if self.mask is not None:
+            return self.mask
+        return (torch.arange(queries, device=device) >= self.start).view(1, 1, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What follows from the number n of visible keys: 1 / log n and 1 / sqrt n, [B or 1,H or 1,Q].
+
+    `sums` [3,B or 1,H or 1] are those of 1, log n and n over the rows that count.
+    """
+
+    per_log: Tensor
+    per_root: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of(cls, visible: Tensor, chosen: Chosen, *, dtype: torch.dtype) -> "Counts":
+        """Of `visible` keys."""
+        shape = visible.shape if chosen.mask is None else chosen.mask.shape
+        shape = torch.broadcast_shapes(visible.shape, shape)
+        number = visible.double().expand(shape)
+        log = number.clamp(min=1).log()
+        values = torch.stack((torch.ones_like(number), log, number))
+        sums = chosen.fill(values, 0.0).sum(3)
+        return cls((1 / log).to(dtype), number.rsqrt().to(dtype), sums)
+
+
+@torch.no_grad()
+def measure(
+    asked: Asked,
+    out: Tensor | None,
+    stats: Stats,
+    *,
+    counted: Tensor | None,
+    sample: int | None,
+    every_row: bool = True,
+) -> tuple[Sums, Kept | None]:
+    """The sums of a call, and its rows. `counted` marks queries that are no padding.
+
+    `out` is None where only the weights are known. Without `every_row` rows are not returned, the
+    share of the previous key, which takes a pass of its own, is known of sampled rows only, and
+    that of the first key is taken from some hundred rows of a long call.
+    """
+    visible = _small(stats.visible)
+    chosen = Chosen.of(asked, visible, counted)
+    few = sampled(asked, stats, start=chosen.start, mask=chosen.mask, most=sample)
+    whole = every_row or sample is None
+    parts = (
+        _sums(asked, out, stats, visible, chosen),
+        _sink(asked, stats, chosen, whole=whole),
+        _previous(asked, stats, chosen, every_row=every_row),
+        few.sums,
+        few.overlap,
+    )
+    top = _or_nan(stats.max_logit, stats)
+    highest = chosen.fill(top, -torch.inf).amax((0, 2)).double()
+    sums = Sums(torch.cat(parts), highest)
+    return sums, _kept(asked, stats, visible, chosen, few) if every_row else None
+
+
+def _kept(asked: Asked, stats: Stats, visible: Tensor, chosen: Chosen, few: Few) -> Kept:
+    top, entropy = _or_nan(stats.max_logit, stats), _or_nan(stats.entropy, stats)
+    position = asked.sight.own
+    if position is None:
+        position = torch.arange(asked.sizes[2], device=top.device)
+    table = chosen.table(asked.sizes[2], device=top.device)
+    return Kept(entropy, top, visible, table, position, few.index, few.distance)
+
+
+def _small(visible: Tensor) -> Tensor:
+    """[B,H,Q] without the dimensions that it was expanded along."""
+    batch = slice(None) if visible.shape[0] > 1 and visible.stride(0) else slice(0, 1)
+    heads = slice(None) if visible.shape[1] > 1 and visible.stride(1) else slice(0, 1)
+    return visible[batch, heads]
+
+
+def _or_nan(value: Tensor | None, stats: Stats) -> Tensor:
+    return torch.full_like(stats.collision, torch.nan) if value is None else value.detach()
+
+
+def _sums(
+    asked: Asked, out: Tensor | None, stats: Stats, visible: Tensor, chosen: Chosen
+) -> Tensor:
+    """Sums of ROWS before the sink, [N,H]."""
+    batch, heads, _, _ = asked.sizes
+    counts = _counts(asked.sight, visible, chosen, dtype=stats.collision.dtype)
+    numbers = counts.sums.expand(-1, batch, heads).sum(1)
+    rows = torch.stack(_rows(asked, out, stats, counts))
+    return torch.cat((numbers, chosen.fill(rows, 0.0).sum(3).double().sum(1)))
+
+
+def _counts(sight: Sight, visible: Tensor, chosen: Chosen, *, dtype: torch.dtype) -> Counts:
+    """Worked out once for layers that see alike."""
+    if chosen.mask is not None or torch.compiler.is_compiling():
+        return Counts.of(visible, chosen, dtype=dtype)
+    name = (dtype, visible.shape, chosen.start)
+    counts: Counts | None = sight.notes.get(name)
+    if counts is None:
+        counts = sight.notes[name] = Counts.of(visible, chosen, dtype=dtype)
+    return counts
+
+
+def _rows(asked: Asked, out: Tensor | None, stats: Stats, counts: Counts) -> tuple[Tensor, ...]:
+    """ROWS between the counts and the sink, of every row, each [B,H,Q]."""
+    entropy, lse = _or_nan(stats.entropy, stats), _or_nan(stats.lse, stats)
+    collision = stats.collision.detach()
+    root = collision.rsqrt()
+    return (
+        entropy,
+        entropy.exp(),
+        entropy * counts.per_log,
+        lse,
+        (_or_nan(stats.max_logit, stats) - lse).exp_(),
+        collision,
+        root * counts.per_root,
+        root.mul_(ROBUST),
+        _or_nan(_norm(out, dtype=entropy.dtype), stats),
+    )
+
+
+def _norm(out: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:
+    """|out| of each row; models lay heads side by side, and that order is three times as fast."""
+    if out is None:
+        return None
+    by_token = out.detach().transpose(1, 2)
+    return torch.linalg.vector_norm(by_token, dim=-1, dtype=dtype).transpose(1, 2)
+
+
+def _sink(asked: Asked, stats: Stats, chosen: Chosen, *, whole: bool) -> Tensor:
+    """Sum of the weights of the first key, and of a learned sink, [1,H].
+
+    Of a long call one row in so many is looked at, and stands for the others.
+    """
+    lse, queries = _or_nan(stats.lse, stats), asked.sizes[2]
+    if chosen.mask is not None:
+        mass = (asked.logits_of(asked.sight.first()) - lse).exp_()
+        if stats.sink_mass is not None:
+            mass = mass + stats.sink_mass.detach()
+        return chosen.fill(mass, 0.0).sum((0, 2), dtype=torch.float64)[None]
+    if torch.compiler.is_compiling():  # a step of its own would be a graph for every length
+        whole = True
+    step = 1 if whole else max(1, asked.q.numel() // MANY)
+    rows = slice(chosen.start + (queries - chosen.start - 1) % step, None, step)
+    mass = (asked.logits_of_first(rows) - lse[..., rows]).exp_()
+    if stats.sink_mass is not None:
+        mass = mass + stats.sink_mass.detach()[..., rows]
+    return mass.mean(2, dtype=torch.float64).sum(0, keepdim=True) * (queries - chosen.start)
+
+
+def _previous(asked: Asked, stats: Stats, chosen: Chosen, *, every_row: bool) -> Tensor:
+    """Sum of the weights of the key just before the query, [1,H]; NaN in cross-attention."""
+    if asked.sight.own is None or not every_row:
+        return stats.collision.new_full((1, asked.sizes[1]), torch.nan, dtype=torch.float64)
+    mass = (asked.logits_before() - _or_nan(stats.lse, stats)).exp_()
+    return chosen.fill(mass, 0.0).sum((0, 2), dtype=torch.float64)[None]

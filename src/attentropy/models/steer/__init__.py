@@ -1,0 +1,1 @@
+"""Changes of a model's attention that hold until they are undone."""

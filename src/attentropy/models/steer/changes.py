@@ -1,0 +1,200 @@
+"""What steering does to one attention call: a new scale, normalised scores, another mask.
+
+A call of a model's own attention is described as `Asked`; one of attend() by its `Options`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.core.masks import Extent, Mask
+from attentropy.core.resolve import Options
+from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
+from attentropy.core.scores import Cosine, Dot, Score, unit
+from attentropy.core.weights import Weights
+from attentropy.models.intercept.compute import Touch
+from attentropy.models.record.model_call import Asked
+from attentropy.nn._masking import combined
+
+# c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
+RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
+
+
+Norm = bool | str | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """Factors of the model's own scale, one curve per head: linear in log n between lengths.
+
+    `factors` is [head][length]; before the first length the factor is 1 (or that of the first
+    length), after the last it stays.
+    """
+
+    lengths: tuple[int, ...]
+    factors: tuple[tuple[float, ...], ...]
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        """Factors that broadcast to [B,H,Q]."""
+        x = visible.clamp(min=1).float().log()
+        knots = torch.tensor(self.lengths, dtype=x.dtype, device=x.device).log()
+        table = torch.tensor(self.factors, dtype=x.dtype, device=x.device)  # [H,L]
+        if len(self.lengths) == 1:
+            return table[:, 0].view(1, -1, 1).expand(x.shape[0], -1, x.shape[2])
+        right = torch.searchsorted(knots, x.contiguous()).clamp(1, len(self.lengths) - 1)
+        gap = knots[right] - knots[right - 1]
+        share = ((x - knots[right - 1]) / gap).clamp(0, 1)
+        heads = torch.arange(len(table), device=x.device).view(1, -1, 1)
+        low, high = table[heads, right - 1], table[heads, right]
+        return low + share * (high - low)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Change:
+    """What steer() was asked for; fields are its arguments, and what became of it."""
+
+    scale: ScaleRule | float | Tensor | None = None
+    temperature: Tensor | None = None
+    qk_norm: Norm = False
+    softcap: float | None = None
+    weights: Weights | None = None
+    mask: Mask | None = None
+    touch: Touch = field(default_factory=lambda: Touch(""))
+
+    def of(self, name: str) -> "Change":
+        """The same for the module of a name, of which it is noted what becomes of it."""
+        asked = (self.scale, self.temperature, self.softcap, self.weights, self.mask)
+        some = self.qk_norm not in (False, None) or any(value is not None for value in asked)
+        return replace(self, touch=Touch(name, wanted=some))
+
+    def __call__(self, module: nn.Module, asked: Asked) -> Asked:
+        """The call as it is to be made."""
+        self.touch.applied = True
+        q, k, scale = _normed(asked.q, asked.k, self.qk_norm)
+        asked = replace(asked, q=q, k=k, scale=asked.scale if scale is None else scale)
+        if self.mask is not None:
+            batch, heads, _, _ = asked.sizes
+            sight = asked.sight.meet(self.mask, batch=batch, heads=heads, device=asked.q.device)
+            asked = replace(asked, sight=sight)
+        if self.softcap is not None:
+            asked = replace(asked, softcap=self.softcap)
+        if self.weights is not None:
+            asked = replace(asked, weights=self.weights)
+        visible = asked.sight.visible(device=asked.q.device)
+        return replace(asked, scale=self.rescaled(module, asked.scale, asked.head_dim, visible))
+
+    def of_attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
+    ) -> tuple[Tensor, Tensor, Options]:
+        """The same for a call of attend(), which checks what comes of it."""
+        self.touch.applied = True
+        q, k, scale = _normed(q, k, self.qk_norm)
+        if scale is not None:
+            _check_score(options.score)
+            options = options._replace(score=None, scale=scale)
+        if self.mask is not None:
+            batch, heads, queries, _ = q.shape
+            extent = Extent(batch, heads, queries, k.shape[2], q.device)
+            seen = combined((options.mask, self.mask), options.bias, extent)
+            options = options._replace(mask=seen.mask, bias=seen.bias)
+        if self.softcap is not None:
+            options = options._replace(softcap=self.softcap)
+        if self.weights is not None:
+            options = options._replace(weights=self.weights)
+        if self.scale is not None or self.temperature is not None:
+            score = Dot() if options.score is None else options.score
+            options = options._replace(scale=_Rescaled(module, self, score, options.scale))
+        return q, k, options
+
+    def rescaled(self, module: nn.Module, now: Any, head_dim: int, visible: Tensor) -> Any:
+        """The scale in place of the one that a call has `now`."""
+        new, rule = now, self.scale
+        if isinstance(rule, Planned):
+            new = new * rule(head_dim, visible)
+        elif isinstance(rule, RELATIVE):
+            new = new * rule(head_dim, visible) * head_dim**0.5
+        elif callable(rule) and not isinstance(rule, Tensor):
+            new = rule(head_dim, visible) / _prescaled(module, now)
+        elif rule is not None:
+            new = rule / _prescaled(module, now)
+        if isinstance(new, Tensor):
+            new = new.view(1, -1, 1) if new.dim() == 1 else new
+        if self.temperature is not None:
+            new = new / self.temperature.to(visible.device).view(1, -1, 1)
+        return new
+
+    def leave(self, how: str) -> None:
+        """The module attends in a way that cannot be changed."""
+        self.touch.left = how
+
+
+def check_norm(qk_norm: Norm) -> None:
+    """Raise unless it is one of the forms that steer() takes."""
+    if isinstance(qk_norm, bool | None) or qk_norm in ("rms", "layer"):
+        return
+    if callable(qk_norm) and not isinstance(qk_norm, type):
+        return
+    if not isinstance(qk_norm, Real) or not 0 < float(qk_norm) < math.inf:
+        rule = "True, 'rms', 'layer', a positive number or a function (q, k) -> (q, k)"
+        raise ArgumentError("qk_norm", rule, repr(qk_norm))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rescaled:
+    """The rule of a call of attend() whose own scale is changed."""
+
+    module: nn.Module
+    change: Change
+    score: Score
+    scale: ScaleRule | float | Tensor | None
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        """The scale, broadcastable to [B,H,Q]."""
+        now: Any = self.score.default_scale(head_dim) if self.scale is None else self.scale
+        if callable(now) and not isinstance(now, Tensor):
+            now = now(head_dim, visible)
+        if isinstance(now, Tensor):
+            now = now.view(1, -1, 1) if now.dim() == 1 else now
+        new = self.change.rescaled(self.module, now, head_dim, visible)
+        return torch.as_tensor(new, dtype=visible.dtype, device=visible.device)
+
+
+def _normed(q: Tensor, k: Tensor, qk_norm: Any) -> tuple[Tensor, Tensor, float | None]:
+    """Queries and keys of root mean square 1; of length 1 and a given scale; or as a function says.
+
+    With mean square 1 logits stay within sqrt(d) for the scale 1 / sqrt(d).
+    """
+    if qk_norm is False or qk_norm is None:
+        return q, k, None
+    if callable(qk_norm):
+        q, k = qk_norm(q, k)
+        return q, k, None
+    if qk_norm == "layer":
+        q, k = (x - x.mean(-1, keepdim=True) for x in (q, k))
+    q, k = (unit(x, eps=1e-6) for x in (q, k))
+    if qk_norm is not True and not isinstance(qk_norm, str):
+        return q, k, float(qk_norm)
+    root = q.shape[-1] ** 0.5
+    return q * root, k * root, 1 / root
+
+
+def _check_score(score: Any) -> None:
+    """Raise unless the score of normed queries and keys is their dot product."""
+    if score is not None and not isinstance(score, Dot | Cosine):
+        raise UnsupportedError(
+            f"steer(qk_norm=...) takes dot products and cosines, not the score {score}; pass a "
+            "function (q, k) -> (q, k)"
+        )
+
+
+def _prescaled(module: nn.Module, now: Any) -> float:
+    """The factor that a model (OPT, Whisper, BART) puts on its queries before attention."""
+    factor = getattr(module, "scaling", 1.0)
+    plain = isinstance(now, float) and now == 1.0
+    return factor if plain and isinstance(factor, float) and factor > 0 else 1.0

@@ -1,0 +1,116 @@
+"""A model whose sequences are spread over ranks: each of its attention calls goes around the ring.
+
+The model sees this rank's tokens only, so what it knows of positions has to come from here: the
+mask is that of the whole sequence, and `position_ids` are given where the caller gives none. A
+model that hides keys in another way than causally (padding, windows, documents) is refused, for
+its masks speak of this rank's tokens alone.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import UnsupportedError
+from attentropy.core.masks import causal
+from attentropy.core.resolve import Options
+from attentropy.distributed.layouts import Placed, Spread
+from attentropy.models.record.model_call import Asked
+from attentropy.models.record.visibility import Sight
+
+
+@dataclass(frozen=True, eq=False)
+class Spreading:
+    """Turns a call on this rank's tokens into one on the sequence of all ranks."""
+
+    spread: Spread
+
+    def __call__(self, module: nn.Module, asked: Asked) -> Asked:
+        """The call as it is to be made."""
+        _, _, queries, keys = asked.sizes
+        if asked.cross or queries != keys:
+            raise _refusal(module, "cross attention or a cache (pass use_cache=False)")
+        if asked.bias is not None:
+            raise _refusal(module, "a bias of its own")
+        (placed,) = self.spread.shares(queries, device=asked.q.device)
+        _check_window(module, placed)
+        return replace(asked, sight=_global(module, asked, placed), spread=self.spread)
+
+    def of_attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
+    ) -> tuple[Tensor, Tensor, Options]:
+        """Refused: positions and caches inside of such a layer would stay those of one rank."""
+        raise UnsupportedError(
+            f"steer(context_parallel=...) does not spread calls of attend(), which "
+            f"{type(module).__name__} makes; give context_parallel= to the layer of attentropy.nn, "
+            "or call attentropy.ring_attend in the model"
+        )
+
+    def leave(self, how: str) -> None:
+        """Refused: the module would attend to this rank's tokens alone."""
+        raise UnsupportedError(f"context_parallel cannot spread {how}")
+
+
+def _refusal(module: nn.Module, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"context_parallel does not support {what}, which {type(module).__name__} uses"
+    )
+
+
+def _check_window(module: nn.Module, placed: Placed) -> None:
+    for holder in (module, getattr(module, "config", None)):
+        window = getattr(holder, "sliding_window", None)
+        if isinstance(window, int) and window < placed.whole:
+            raise _refusal(module, f"a window of {window} over {placed.whole} tokens")
+
+
+def _global(module: nn.Module, asked: Asked, placed: Placed) -> Sight:
+    """Who sees whom in the whole sequence; `visible` counts all keys."""
+    device = asked.q.device
+    own = positions(placed, device=device)
+    sight = Sight(queries=len(own), keys=placed.whole, own=own)
+    if not _is_causal(module, asked, own):
+        return sight
+    return replace(sight, mask=causal, hi=(own + 1).view(1, 1, -1), is_causal=True)
+
+
+def _is_causal(module: nn.Module, asked: Asked, own: Tensor) -> bool:
+    """Is the model's mask causal? transformers takes a jump of positions for another document."""
+    seen = None
+    if asked.sight.mask is not causal:
+        seen = asked.sight.rows(torch.arange(len(own), device=own.device), device=own.device)
+        if seen is None:
+            return False
+    if seen is None:
+        return True
+    runs = torch.cumsum(own.diff(prepend=own[:1]) > 1, 0)
+    below = torch.ones_like(seen[0, 0]).tril()
+    if bool((seen == below).all()) or bool((seen == (below & (runs[:, None] == runs))).all()):
+        return True
+    raise _refusal(module, "a mask other than a causal one")
+
+
+def positions(placed: Placed, *, device: torch.device) -> Tensor:
+    """Global positions of this rank's tokens, [n]."""
+    runs = [torch.arange(run.start, run.stop, device=device) for run in placed.runs]
+    return torch.cat(runs) if runs else torch.arange(0, device=device)
+
+
+def give_positions(model: nn.Module, spread: Spread) -> Callable[[], None]:
+    """Pass `position_ids` to a transformers model that gets none; returns the undo."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise _refusal(model, "a forward pass without position_ids")
+
+    def before(model: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
+        if kwargs.get("position_ids") is None and tokens is not None:
+            (placed,) = spread.shares(tokens.shape[1], device=tokens.device)
+            places = positions(placed, device=tokens.device)
+            kwargs = {**kwargs, "position_ids": places.expand(tokens.shape[0], -1)}
+        return args, kwargs
+
+    return model.register_forward_pre_hook(before, with_kwargs=True).remove

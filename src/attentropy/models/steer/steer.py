@@ -1,0 +1,218 @@
+"""steer(): change the attention of an existing model, until the change is undone.
+
+    handle = at.steer(model, scale=at.LogLengthFrom(2048))
+    model.generate(...)
+    handle.undo()
+
+The change is persistent and never bound to a `with` block: activation checkpointing recomputes
+attention in the backward pass, and would do so with the other attention. Copies and pickles of a
+steered model are steered for good; undo() first for one that is not.
+
+Attention that a model computes by hand cannot be changed. The first forward pass raises
+UnsupportedError if it is all there is, and warns with the names of such modules if it is a part
+(`handle.left_alone`); a compiled model only raises.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.masks import Mask
+from attentropy.core.resolve import check_scale, check_softcap
+from attentropy.core.scales import ScaleRule
+from attentropy.core.weights import Weights
+from attentropy.distributed.groups import Group
+from attentropy.distributed.layouts import Spread, spread
+from attentropy.models.intercept import huggingface, running
+from attentropy.models.intercept.compute import CHANGES
+from attentropy.models.plan import Plan
+from attentropy.models.steer.changes import Change, Norm, check_norm
+from attentropy.models.steer.context_parallel import Spreading, give_positions
+from attentropy.models.steer.coverage import TAKEN, Reached, Touch, is_compiled
+
+Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
+
+
+def steer(
+    model: nn.Module,
+    plan: Plan | None = None,
+    *,
+    scale: ScaleRule | float | Tensor | Plan | None = None,
+    temperature: Temperatures | None = None,
+    qk_norm: Norm = False,
+    softcap: float | None = None,
+    weights: Weights | None = None,
+    mask: Mask | None = None,
+    layers: Callable[[str], bool] | Collection[str] | None = None,
+    context_parallel: Group | Spread = None,
+) -> "Steered":
+    """Change every attention call of `model`, or of some layers, and return the handle.
+
+    Args:
+        model: a transformers model, or one that calls F.scaled_dot_product_attention or attend(),
+            as the layers of attentropy.nn do. Calls of attend() get these options in place of
+            theirs.
+        plan: what calibrate() found: a factor per head and length.
+        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
+            multiply the scale that the model has; others replace it. A plan may stand here too.
+        temperature: divides the logits: a number, one per head, or per layer name one of both.
+        qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
+            1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
+            both; or a function (q, k) -> (q, k).
+        softcap: c in c * tanh(s / c).
+        weights: a value of attentropy.core.weights in place of softmax.
+        mask: hides more keys; the model's own mask stays.
+        layers: names of modules, which stand for all modules inside of them, or a function of the
+            name of the module that calls attention, as `w.heads()` of watch() has it.
+        context_parallel: a mesh of one dimension or a group, or `at.zigzag.over(mesh)`, whose
+            ranks share every sequence. The model is called with this rank's tokens; causal models
+            that take position_ids, without padding, windows and caches.
+    """
+    if isinstance(scale, Plan):
+        if plan is not None:
+            raise ArgumentError("scale", "left out where a plan is given", "a plan")
+        plan, scale = scale, None
+    _check(model, plan, scale, mask, weights)
+    check_norm(qk_norm)
+    check_softcap(softcap)
+    base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
+    candidates = list(running.candidates(model))
+    if not candidates:
+        rule = "one that has modules of its own, which call attention"
+        raise ArgumentError("model", rule, type(model).__name__)
+    names = {name for name, _ in candidates}
+    _check_named("plan", () if plan is None else plan.factors, names)
+    _check_named("temperature", temperature if isinstance(temperature, Mapping) else (), names)
+    chosen = [pair for pair in candidates if _matches(pair[0], layers)]
+    if not chosen:
+        raise ArgumentError("layers", "names of modules of the model", repr(layers))
+    planned = [
+        replace(
+            base,
+            temperature=_temperature(temperature, name),
+            scale=scale if plan is None else plan.rule(name),
+        ).of(name)
+        for name, _ in chosen
+    ]
+    handle = Steered([change.touch for change in planned])
+    if context_parallel is not None:
+        handle._spread(model, [module for _, module in chosen], context_parallel, mask)
+    for (_, module), change in zip(chosen, planned, strict=True):
+        handle._attach(module, change)
+    for _, module in candidates:
+        handle._track(module)
+    handle._install(model, layers)
+    return handle
+
+
+class Steered:
+    """A change that holds until `undo()`; `applied` says whether any call was changed yet."""
+
+    def __init__(self, touches: list[Touch]) -> None:
+        self._touches = touches
+        self._undo: list[Callable[[], Any]] = []
+
+    @property
+    def applied(self) -> bool:
+        """Has the change reached an attention call?"""
+        return any(touch.applied for touch in self._touches)
+
+    @property
+    def left_alone(self) -> tuple[str, ...]:
+        """Modules that were seen to attend unchanged, for they do it by hand."""
+        return tuple(touch.name for touch in self._touches if touch.alone)
+
+    def undo(self) -> None:
+        """Put everything back as it was; other changes and watches stay."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _attach(self, module: nn.Module, change: Change | Spreading) -> None:
+        module.__dict__[CHANGES] = (*module.__dict__.get(CHANGES, ()), change)
+
+        def detach() -> None:
+            left = tuple(c for c in module.__dict__.get(CHANGES, ()) if c is not change)
+            module.__dict__.pop(CHANGES, None)
+            if left:
+                module.__dict__[CHANGES] = left
+
+        self._undo.append(detach)
+
+    def _track(self, module: nn.Module) -> None:
+        """Also modules that are not changed: their calls are not those of what is around them."""
+        self._undo.extend(handle.remove for handle in running.track(module))
+
+    def _spread(
+        self, model: nn.Module, modules: list[nn.Module], over: Group | Spread, mask: Mask | None
+    ) -> None:
+        """Send the calls of modules around a ring; later changes then see all keys."""
+        if mask is not None:
+            raise UnsupportedError("context_parallel takes no mask besides the model's own")
+        ring = spread(over)
+        if huggingface.is_model(model):
+            self._undo.append(give_positions(model, ring))
+        for module in modules:
+            self._attach(module, Spreading(ring))
+
+    def _install(self, model: nn.Module, layers: Any) -> None:
+        known = huggingface.is_model(model)
+        if known:
+            self._undo.append(huggingface.install(model))
+        for taken in TAKEN:
+            taken.install()
+            self._undo.append(taken.uninstall)
+        reached = Reached(self._touches, layers is None, known)
+        self._undo.append(model.register_forward_hook(reached).remove)
+        if not is_compiled(model):
+            reached.listen()
+            self._undo.append(reached.rest)
+
+
+def _matches(name: str, layers: Any) -> bool:
+    if layers is None:
+        return True
+    if callable(layers):
+        return bool(layers(name))
+    return any(name == one or name.startswith(one + ".") for one in layers)
+
+
+def _temperature(given: Temperatures | None, name: str) -> Tensor | None:
+    if isinstance(given, Mapping):
+        given = given.get(name)
+    if given is None:
+        return None
+    device = given.device if isinstance(given, Tensor) else "cpu"
+    tau = torch.as_tensor(given, dtype=torch.float32, device=device)
+    if tau.dim() > 1 or not bool((tau > 0).all()) or not bool(tau.isfinite().all()):
+        raise ArgumentError("temperature", "positive, a number or one per head", given)
+    return tau
+
+
+def _check_named(argument: str, given: Collection[str], names: set[str]) -> None:
+    missing = [name for name in given if name not in names]
+    if missing:
+        raise ArgumentError(argument, "by names of modules of the model", ", ".join(missing[:3]))
+
+
+def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
+    if plan is not None and not isinstance(plan, Plan):
+        raise ArgumentTypeError("plan", "a Plan of calibrate() (rules go to scale=)", repr(plan))
+    if plan is not None and scale is not None:
+        raise ArgumentError("scale", "left out where a plan is given", repr(scale))
+    if scale is not None:
+        check_scale(scale)
+    number = isinstance(scale, Real) and not math.isfinite(scale)
+    if number or (isinstance(scale, Tensor) and not scale.isfinite().all()):
+        raise ArgumentError("scale", "finite", repr(scale))
+    if mask is not None and not isinstance(mask, Mask):
+        raise ArgumentTypeError("mask", "a Mask", repr(mask))
+    if weights is not None and not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))

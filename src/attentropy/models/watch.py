@@ -1,0 +1,282 @@
+"""watch(): see the attention of any model while it runs.
+
+    with at.watch(model) as w:
+        model(**batch)
+    w.heads()[0].entropy
+
+Attention is taken over at two places, the attention interface of transformers and torch's
+scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
+attentropy.nn make, and, for code that computes attention by hand, at its softmax. Outputs stay
+those of the model to kernel rounding; where it uses dropout on weights, the draw is another.
+Modules that attend in a way that cannot be recorded are named when the watch stops: by a warning,
+or by NothingRecorded if there is nothing else.
+"""
+
+import sys
+import warnings
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.models.intercept import attend_watched, huggingface, running, sdpa, softmax
+from attentropy.models.record import reduce, rows
+from attentropy.models.record.accumulators import ATTRIBUTE, Owner, Place, Slot, owner_of
+from attentropy.models.record.profile import Profile, profiles
+from attentropy.models.record.recorder import Recorder, heads_of, listed
+from attentropy.models.record.rows import HeadRow
+from attentropy.nn.layers.multihead import MultiheadAttention
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class NothingRecorded(AttentropyError, RuntimeError):
+    """A watch saw no attention; the message says why and what to do."""
+
+
+def watch(
+    model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+) -> "Watch":
+    """Collect statistics of every attention call of `model` while the `with` block runs.
+
+    Args:
+        model: any module; transformers models, torch's own, or hand-written ones.
+        every: record one forward pass in so many.
+        keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
+        sample: how many rows of a long call are looked at key by key, for distance, previous
+            share, received concentration, spread, positional share and twins; short calls (up to
+            2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
+    """
+    return Watch(model, every=every, keep=keep, sample=sample)
+
+
+class Watch:
+    """A running watch: `start` and `stop`, or a `with` block; then read `heads()`."""
+
+    def __init__(
+        self, model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+    ) -> None:
+        _check(model, every, keep, sample)
+        self.model = model
+        self.recorder = Recorder(every=every, keep=keep, sample=sample)
+        self._undo: ExitStack | None = None
+        self._shared: tuple[Any, reduce.Shared] | None = None
+        self._told: set[str] = set()
+
+    def start(self) -> "Watch":
+        """Take over the model's attention."""
+        if self._undo is not None:
+            raise AttentropyError("this watch has started already")
+        with ExitStack() as undo:
+            self._own(undo)
+            self._pass_hooks(undo)
+            self._take_over(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def stop(self) -> None:
+        """Put everything back; what was recorded stays."""
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+            self._tell_missed()
+
+    def __enter__(self) -> "Watch":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if kind is None:
+            self.require()
+
+    def heads(self) -> list[HeadRow]:
+        """One row per head and place, in the order of the model."""
+        self.require()
+        found = []
+        for index, (place, slot) in enumerate(self.places()):
+            found += rows.rows_of(place, slot, index)
+        return found
+
+    def places(self) -> list[tuple[Place, Slot]]:
+        """Where attention was recorded, with its sums."""
+        return [
+            (Place(owner.name, call, phase, owner.kind), slot)
+            for owner in self.recorder.owners
+            for (call, phase), slot in sorted(owner.slots.items())
+            if bool(slot.rows[0].any()) or slot.length
+        ]
+
+    def profiles(self, bins: int = 32) -> list[Profile]:
+        """Entropy and distance along the sequence, one entry per place; needs keep="rows"."""
+        if self.recorder.keep != "rows":
+            raise ArgumentError("keep", '"rows" for profiles', repr(self.recorder.keep))
+        return [profiles(place, slot, bins) for place, slot in self.places() if slot.kept]
+
+    def to_json(self) -> str:
+        """heads() as JSON text, which attentropy.models.record.rows.from_json reads."""
+        return rows.to_json(self.heads())
+
+    def table(self) -> "Table":
+        """heads() as a rich table."""
+        return rows.table(self.heads())
+
+    def frame(self) -> Any:
+        """heads() as a pandas frame."""
+        return rows.frame(self.heads())
+
+    def clear(self) -> None:
+        """Forget what was recorded, and go on."""
+        for owner in self.recorder.owners:
+            for slot in owner.slots.values():
+                slot.clear()
+
+    @property
+    def running(self) -> bool:
+        """Between start and stop?"""
+        return self._undo is not None
+
+    def reduce(self, group: Any = None) -> None:
+        """Add up over the processes of a torch.distributed group; every rank gets the whole.
+
+        One small collective; processes that recorded nothing, or other places, are fine. See
+        attentropy.models.record.reduce for samples that are not waited for.
+        """
+        if self._shared is None or self._shared[0] is not group:
+            self._shared = group, reduce.Shared(self.recorder.owners, group=group)
+        reduce.fill(self.recorder.owners, self._shared[1].whole())
+
+    def _own(self, undo: ExitStack) -> None:
+        """Give every module that may call attention an owner record."""
+        known = {owner.name: owner for owner in self.recorder.owners}
+        for name, module in running.candidates(self.model):
+            if owner_of(module) is not None:
+                raise AttentropyError(f"{name or 'the model'} is being watched already")
+            owner = known.get(name) or self._new_owner(name, module)
+            owner.call = -1
+            module.__dict__[ATTRIBUTE] = owner
+            undo.callback(module.__dict__.pop, ATTRIBUTE)
+            self._hook(module, owner, undo)
+
+    def _new_owner(self, name: str, module: nn.Module) -> Owner:
+        cross = running.looks_like_cross(name, module)
+        owner = Owner(name, self.recorder, kind="cross" if cross else "self")
+        heads = heads_of(module)
+        if heads is not None and running.looks_like_attention(name, module):
+            # allocated before anything is compiled
+            device = next(module.parameters(), torch.empty(0, device="cpu")).device
+            owner.slot("forward", heads, device=device)
+        self.recorder.owners.append(owner)
+        return owner
+
+    def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
+        for handle in running.track(module, entered=_Entered(self.recorder, owner)):
+            undo.callback(handle.remove)
+
+    def _pass_hooks(self, undo: ExitStack) -> None:
+        """Know where a forward pass of the whole model starts and ends."""
+        begin, end = _Begin(self.recorder), _End(self.recorder)
+        before = self.model.register_forward_pre_hook(begin, prepend=True)
+        after = self.model.register_forward_hook(end, always_call=True)
+        undo.callback(before.remove)
+        undo.callback(after.remove)
+
+    def _take_over(self, undo: ExitStack) -> None:
+        known = huggingface.is_model(self.model)
+        if known and not huggingface.must_keep_eager(self.model):
+            undo.callback(huggingface.install(self.model))
+        for taken in (sdpa, attend_watched, softmax):
+            taken.install()
+            undo.callback(taken.uninstall)
+
+    def require(self) -> None:
+        """Raise NothingRecorded, with the reason, unless something was recorded."""
+        if not self.places():
+            raise NothingRecorded(_why(self.model, self.recorder))
+
+    def _tell_missed(self) -> None:
+        """Warn once of modules that attended unseen, where others were recorded."""
+        missed = {n: how for n, how in self.recorder.missed.items() if n not in self._told}
+        if missed and self.places():
+            self._told.update(missed)
+            text = f"attentropy: {listed(missed)}; rows of other modules are complete"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+class _Hook:
+    """A hook that a copy of the model, or a pickle of it, has without effect."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return huggingface.left_behind, ("transformers" in sys.modules,)
+
+
+class _Begin(_Hook):
+    def __call__(self, model: nn.Module, args: Any) -> None:
+        self.recorder.begin(model)
+
+
+class _End(_Hook):
+    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
+        self.recorder.end()
+
+
+class _Entered(_Hook):
+    def __init__(self, recorder: Recorder, owner: Owner) -> None:
+        super().__init__(recorder)
+        self.owner = owner
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self.recorder.enter(self.owner)
+        self.owner.tokens = huggingface.tokens_of(module, args, kwargs)
+        if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+            self.owner.kind = "self" if _same(args, kwargs) else "cross"
+
+
+def _same(args: Any, kwargs: Any) -> bool:
+    """Do query and key of a MultiheadAttention call come from one tensor?"""
+    query = args[0] if args else kwargs.get("query")
+    key = args[1] if len(args) > 1 else kwargs.get("key")
+    return key is None or query is key
+
+
+def _why(model: nn.Module, recorder: Recorder) -> str:
+    name = type(model).__name__
+    if recorder.missed:
+        return listed(recorder.missed)
+    if not recorder.forwards:
+        return (
+            f"nothing was recorded: no forward pass of {name} ran while it was watched; "
+            "call the model itself inside the with block"
+        )
+    return (
+        f"nothing was recorded: {name} ran, but made no call of transformers' attention "
+        "interface, of F.scaled_dot_product_attention or of softmax in a module that was watched. "
+        "It may have no attention (a state-space model), use a kernel of its own (flash_attn, "
+        "flex_attention), or have bound the function early (from torch.nn.functional import "
+        "scaled_dot_product_attention). Call F.scaled_dot_product_attention or "
+        "attentropy.attend in its attention module"
+    )
+
+
+def _check(model: nn.Module, every: int, keep: str, sample: int | None) -> None:
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ArgumentError("every", "an integer >= 1", repr(every))
+    if keep not in ("mean", "rows"):
+        raise ArgumentError("keep", '"mean" or "rows"', repr(keep))
+    if sample is not None and (not isinstance(sample, int) or sample < 1):
+        raise ArgumentError("sample", "an integer >= 1, or None", repr(sample))

@@ -1,0 +1,68 @@
+"""Attention that only forgets: weights by age, learned for each head."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.attention.attend import attend
+from attentropy.core.errors import ArgumentError
+from attentropy.core.results import Attended
+from attentropy.core.weights import Decay
+from attentropy.nn._checks import count, divides
+from attentropy.nn.layers.cache import KVCache
+
+
+class DecayAttention(nn.Module):
+    """out_i = sum_j r_h^(i-j) v_j / sum_j r_h^(i-j) over keys j <= i, r_h in (0, 1) learned.
+
+    A moving average in O(n), without queries and keys. Its sparsity is
+    sqrt(tanh(nx/2) / (n tanh(x/2))), x = -log r, whatever the data. Rates start where heads
+    remember 2, 4, 8, ... tokens, or at `rate`.
+
+    State dict: `logit_rate` [H], `v_proj.weight`, `out_proj.weight` and biases.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, rate: float | None = None, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.embed_dim = count("embed_dim", embed_dim)
+        self.num_heads = divides("num_heads", num_heads, "embed_dim", embed_dim)
+        self.logit_rate = nn.Parameter(_first(num_heads, rate).logit())
+        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+
+    @property
+    def rate(self) -> Tensor:
+        """The rate of each head, [H]."""
+        return self.logit_rate.sigmoid()
+
+    def forward(self, x: Tensor, *, cache: KVCache | None = None) -> Attended:
+        """X [B,N,embed_dim]; with a cache, tokens before it count as well."""
+        if x.dim() != 3 or x.shape[-1] != self.embed_dim:
+            raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
+        v = self.v_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        unused = v[..., :1]
+        q, k = unused, unused
+        if cache is not None:
+            k, v = cache.extend(unused, v)
+        out, stats = attend(q, k, v, weights=Decay(self.rate))
+        assert stats.mass is not None
+        mass = stats.mass.masked_fill(stats.visible == 0, 1.0)
+        out = out / mass[..., None].to(out.dtype)
+        one = (stats.visible > 0).to(mass.dtype)
+        stats = replace(stats, collision=stats.collision / mass.square(), mass=one)
+        return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+
+    def extra_repr(self) -> str:
+        """Width and heads."""
+        return f"{self.embed_dim}, heads={self.num_heads}"
+
+
+def _first(heads: int, rate: float | None) -> Tensor:
+    if rate is None:
+        return 1 - 2.0 ** -torch.arange(1, heads + 1).clamp(max=16)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1:
+        raise ArgumentError("DecayAttention: rate", "a number in (0, 1)", rate)
+    return torch.full((heads,), float(rate))

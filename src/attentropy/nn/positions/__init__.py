@@ -1,0 +1,1 @@
+"""Ways to tell attention where a token stands."""

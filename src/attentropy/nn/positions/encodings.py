@@ -1,0 +1,117 @@
+"""Where does a token stand? Four ways to tell attention, all of them `positions` of a layer.
+
+    SinusoidalPositions  adds a wave to the inputs of queries and keys
+    RotaryPositions      turns queries and keys (attentropy.nn.positions.rotary)
+    RelativeBias         adds a learned number for each head and distance to the logits
+    ALiBi                subtracts slope * distance from the logits
+
+A layer calls three hooks, and each kind of positions answers one of them.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core import scores
+from attentropy.core.errors import ArgumentError
+from attentropy.nn._checks import count, number
+
+
+class Positions(nn.Module):
+    """The hooks that a layer calls; what a kind does not use leaves its input as it is."""
+
+    def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
+        """What queries and keys are projected from; the first row stands at `first`."""
+        return x_BND
+
+    def rotate(self, x_BHND: Tensor, *, first: int = 0) -> Tensor:
+        """Queries or keys after projection."""
+        return x_BHND
+
+    def bias(self) -> scores.Relative | scores.ALiBi | None:
+        """What is added to the logits."""
+        return None
+
+
+class SinusoidalPositions(Positions):
+    """x + amplitude * P, P[n, 2i] = sin(n w_i), P[n, 2i+1] = cos(n w_i), w_i = base^(-2i/d).
+
+    Embeddings have a standard deviation far from that of P, which is sqrt(1/2) for each entry; the
+    amplitude sets how loud positions are beside them. In a layer it is added to what queries and
+    keys are made from, not to values. There is nothing to train and nothing in the state dict.
+    """
+
+    def __init__(self, amplitude: float = 1.0, *, base: float = 10_000.0) -> None:
+        super().__init__()
+        self.amplitude = number("SinusoidalPositions: amplitude", amplitude)
+        self.base = number("SinusoidalPositions: base", base, above=1.0)
+
+    def table(self, length: int, width: int, *, first: int = 0, like: Tensor) -> Tensor:
+        """Amplitude * P, rows first .. first + length - 1."""
+        half = torch.arange((width + 1) // 2, device=like.device, dtype=torch.float32)
+        place = torch.arange(first, first + length, device=like.device, dtype=torch.float32)
+        angle = place[:, None] * torch.exp(-math.log(self.base) * 2 * half / max(width, 1))
+        waves = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :width]
+        return (self.amplitude * waves).to(like.dtype)
+
+    def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
+        """X + amplitude * P."""
+        return x_BND + self.table(x_BND.shape[-2], x_BND.shape[-1], first=first, like=x_BND)
+
+    def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
+        """As `embed`, for use before a whole model."""
+        return self.embed(x, first=first)
+
+    def extra_repr(self) -> str:
+        """The amplitude and the base."""
+        return f"amplitude={self.amplitude}, base={self.base}"
+
+
+class RelativeBias(Positions):
+    """table[h, clip(j - i, -reach, reach)] added to the logits; learned, zero at first.
+
+    The state dict has `table` [H, 2*reach+1]; distances beyond `reach` share the outermost entry.
+    """
+
+    def __init__(self, num_heads: int, reach: int) -> None:
+        super().__init__()
+        count("RelativeBias: num_heads", num_heads)
+        count("RelativeBias: reach", reach)
+        self.table = nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
+
+    def bias(self) -> scores.Relative:
+        """The table as a bias of attend()."""
+        return scores.Relative(self.table)
+
+    def forward(self) -> scores.Relative:
+        """As `bias`."""
+        return self.bias()
+
+
+class ALiBi(Positions):
+    """-slope_h * |i - j| added to the logits, slope_h = 2^(-8h/H) for h = 1..H.
+
+    Slopes are fixed and not in the state dict. A pure bias of slope a has the entropy
+    -log(1-r) - r log(r)/(1-r), r = e^-a, over keys on one side, whatever the length.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, num_heads: int, *, slopes: Tensor | None = None) -> None:
+        super().__init__()
+        count("ALiBi: num_heads", num_heads)
+        given = scores.ALiBi(slopes).of_heads(num_heads, device=torch.device("cpu"))
+        if not bool((given >= 0).all()):
+            raise ArgumentError("ALiBi: slopes", ">= 0", given.tolist())
+        self.given = slopes is not None
+        self.register_buffer("slopes", given.detach().clone(), persistent=False)
+
+    def bias(self) -> scores.ALiBi:
+        """The slopes as a bias of attend()."""
+        # the usual ones are made anew in each call: what to_empty() or half() did to them is past
+        return scores.ALiBi(self.slopes if self.given else None)
+
+    def forward(self) -> scores.ALiBi:
+        """As `bias`."""
+        return self.bias()

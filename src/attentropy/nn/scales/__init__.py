@@ -1,0 +1,1 @@
+"""Scales that are trained, or that find the entropy they are asked for."""

@@ -1,0 +1,208 @@
+"""Where a model comes from: the package itself, a folder or file on disk, a factory, a hub.
+
+Loading is careful: pickled weights and code from a model folder can do anything, and a hub is a
+network, so each needs a permission of its own.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from attentropy.scans.loading import checkpoints
+from attentropy.scans.schema import Model, ScanError
+
+FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What the user allowed; nothing by default."""
+
+    pickle: bool = False
+    remote_code: bool = False
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Precision and device, by torch's names for them."""
+
+    dtype: str = "float32"
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Placement":
+        """Where and how `tensor` is kept."""
+        return cls(str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A loaded model with what the scan has to know about it.
+
+    Attributes:
+        encode: text to token ids; None if the model came without a tokenizer.
+        decode: one token id to text, for labels.
+        call: the Python that loads the same model, for the methods page.
+    """
+
+    model: nn.Module
+    about: Model
+    tokenizer: str
+    encode: Callable[[str], list[int]] | None
+    decode: Callable[[int], str]
+    call: str
+
+
+def load(name: str | None, placement: Placement, permissions: Permissions) -> Source:
+    """Find out what `name` means and load it; None is the embedded model."""
+    if name is None:
+        return _embedded(placement)
+    path = Path(name)
+    if path.suffix == ".gguf" or path.exists():
+        return _from_disk(path, placement, permissions)
+    if FACTORY.fullmatch(name):
+        return _from_factory(name, placement)
+    if permissions.download and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        return _transformers(name, {}, placement, permissions)
+    hint = "" if permissions.download else " (--allow-download would look for it on the hub)"
+    raise ScanError(f"MODEL {name} does not exist{hint}")
+
+
+def place(model: nn.Module, placement: Placement) -> nn.Module:
+    """The model in evaluation mode, in the precision and on the device asked for."""
+    import torch
+
+    try:
+        device, dtype = torch.device(placement.device), getattr(torch, placement.dtype)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return model.to(device=device, dtype=dtype).eval()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ScanError(f"--device {placement.device} cannot be used: {reason}") from error
+
+
+def byte_label(token: int) -> str:
+    """A byte as text."""
+    return bytes([token]).decode("latin-1") if 0 <= token < 256 else str(token)
+
+
+def _embedded(placement: Placement) -> Source:
+    from attentropy.lab.embedded import load_embedded
+
+    model = place(load_embedded(), placement)
+    about = describe_model(model, "attentropy-embedded", "embedded", placement)
+    about.source = "embedded"
+    about.note = "byte-level, shipped with attentropy"
+    call = "from attentropy.lab.embedded import load_embedded\nmodel = load_embedded()"
+    return Source(model, about, "bytes", _bytes, byte_label, call)
+
+
+def _bytes(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def _from_factory(name: str, placement: Placement) -> Source:
+    module_name, _, attribute = name.partition(":")
+    factory = _import(module_name, attribute, name)
+    try:
+        model = factory()
+    except (Exception, SystemExit) as error:
+        raise ScanError(f"MODEL {name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise ScanError(f"MODEL {name} must return a torch.nn.Module, got {kind}")
+    model = place(model, placement)
+    about = describe_model(model, name, "factory", placement)
+    call = f"from {module_name} import {attribute}\nmodel = {attribute}()"
+    return Source(model, about, "bytes", _bytes, byte_label, call)
+
+
+def _import(module_name: str, attribute: str, name: str) -> Callable[[], Any]:
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        raise ScanError(f"MODEL {name}: there is no module {error.name}") from error
+    except AttributeError as error:
+        raise ScanError(f"MODEL {name}: {module_name} has no {attribute}") from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ScanError(f"MODEL {name}: importing {module_name} failed: {reason}") from error
+    if not callable(factory):
+        raise ScanError(f"MODEL {name}: {attribute} is not callable")
+    return factory
+
+
+def _from_disk(path: Path, placement: Placement, permissions: Permissions) -> Source:
+    if path.suffix == ".gguf":
+        checkpoints.check_gguf(path)
+        where, more = str(path.parent), {"gguf_file": path.name}
+    else:
+        checkpoints.check_folder(
+            path, allow_pickle=permissions.pickle, allow_code=permissions.remote_code
+        )
+        where, more = str(path), {}
+    source = _transformers(where, more, placement, permissions)
+    source.about.name = path.resolve().name
+    source.about.source = str(path)
+    return source
+
+
+def _transformers(
+    where: str, more: dict[str, str], placement: Placement, permissions: Permissions
+) -> Source:
+    from attentropy.scans.loading.pretrained import load_model, load_tokenizer
+
+    options: dict[str, Any] = {
+        **more,
+        "local_files_only": not permissions.download,
+        "trust_remote_code": permissions.remote_code,
+    }
+    model = load_model(where, dtype=placement.dtype, pickle=permissions.pickle, options=options)
+    tokenizer = load_tokenizer(where, options=options)
+    model = place(model, placement)
+    about = describe_model(model, where, "gguf" if more else "transformers", placement)
+    if more:
+        about.note = "weights dequantised from GGUF"
+    auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
+    extra = "".join(f", {key}={value!r}" for key, value in more.items())
+    call = f"from transformers import {auto}\nmodel = {auto}.from_pretrained({where!r}{extra})"
+    if tokenizer is None:
+        return Source(model, about, "none", None, str, call)
+    return Source(
+        model,
+        about,
+        type(tokenizer).__name__,
+        lambda text: list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]),
+        lambda token: str(tokenizer.decode([token])),
+        call,
+    )
+
+
+def _predicts(model: nn.Module) -> bool:
+    return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+
+
+def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> Model:
+    """The record of a loaded model."""
+    return Model(
+        name=name,
+        source=name,
+        kind=kind,
+        architecture=type(model).__name__,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        dtype=placement.dtype,
+        device=placement.device,
+        trained_length=checkpoints.trained_length(model),
+        maximum_length=checkpoints.maximum_length(model),
+    )

@@ -1,0 +1,1 @@
+"""One model at several lengths, as numbers."""

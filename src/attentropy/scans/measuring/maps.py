@@ -1,0 +1,83 @@
+"""Small attention maps of the beginning of the text: one plain pass, every weight of it pooled."""
+
+import base64
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.results import Stats
+from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.recorder import Recorder
+from attentropy.models.watch import Watch
+from attentropy.scans.measuring.measure import read
+from attentropy.scans.schema import Layer, Maps
+
+SIDES = (256, 128, 64, 32, 16)
+ROOM = 1_300_000  # bytes of all maps before compression
+LEVELS = 32  # shades that a map distinguishes; more only cost space
+
+
+class _Mapper(Recorder):
+    """Keeps the pooled weights of every self-attention call instead of its statistics."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__(every=1, keep="mean", sample=1)
+        self.side = side
+        self.maps: dict[str, Tensor] = {}
+
+    def record(self, owner: Owner, asked: Any, out: Tensor | None, stats: Stats) -> None:
+        super().record(owner, asked, out, stats)
+        queries, keys = asked.sizes[2:]
+        if queries != keys or stats.lse is None:
+            return
+        logits = asked.logits_at(torch.arange(queries, device=stats.lse.device))[0]
+        weights = (logits - stats.lse[0, ..., None]).exp().nan_to_num(0.0)
+        call = max(owner.call, 0)
+        name = f"{owner.name}#{call}" if call else owner.name
+        self.maps[name] = pool(weights.float(), self.side)
+
+
+def draw_maps(
+    model: nn.Module, tokens: Tensor, layers: list[Layer], *, label: Callable[[int], str]
+) -> Maps | None:
+    """Maps of the first tokens, at most 256, as large as a page of so many heads has room for."""
+    side = side_for(sum(layer.heads for layer in layers), len(tokens))
+    if side is None:
+        return None
+    length = min(SIDES[0], len(tokens)) // side * side
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    watch = Watch(model)
+    watch.recorder = mapper = _Mapper(side)
+    with torch.no_grad(), watch:
+        read(model, tokens[:length].view(1, -1).to(device))
+    data, peak = {}, {}
+    for index, layer in enumerate(layers):
+        for head, weights in enumerate(mapper.maps.get(layer.name, ())):
+            data[f"{index}.{head}"], peak[f"{index}.{head}"] = pack(weights)
+    starts = tokens[: length : length // side].tolist()
+    labels = [label(token) for token in starts]
+    return Maps(length=length, side=side, labels=labels, data=data, peak=peak) if data else None
+
+
+def side_for(heads: int, tokens: int) -> int | None:
+    """The largest side for which the maps of all heads have room; None if the text is too short."""
+    fits = (side for side in SIDES if heads * side * side <= ROOM and side <= tokens)
+    return next(fits, None)
+
+
+def pool(weights: Tensor, side: int) -> Tensor:
+    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n."""
+    block = weights.shape[-1] // side
+    return weights.unflatten(-1, (side, block)).mean(-1).unflatten(-2, (side, block)).mean(-2)
+
+
+def pack(weights: Tensor) -> tuple[str, float]:
+    """[side, side] weights as base64 of compressed bytes, and the largest weight."""
+    peak = float(weights.max())
+    shares = (weights / peak).clamp(0, 1).sqrt() if peak > 0 else torch.zeros_like(weights)
+    shades = (shares * (LEVELS - 1)).round() * (255 / (LEVELS - 1))
+    data = shades.round().to(torch.uint8).cpu().numpy().tobytes()
+    return base64.b64encode(zlib.compress(data, 9)).decode(), float(f"{peak:.5g}")

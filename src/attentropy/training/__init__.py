@@ -1,0 +1,1 @@
+"""Attention while a model trains: monitor, alarms, run store, loggers, callbacks."""

@@ -1,0 +1,96 @@
+"""The Trainer of transformers: `Trainer(..., callbacks=[AttentionCallback(every=50)])`.
+
+The numbers go with the next training log, so that they reach log_history, the console and every
+reporter. Callbacks run after the reporters, and log_history is filled before them, so the
+trainer's own `log` is where they are added.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from attentropy.training.alarms import Alarm
+from attentropy.training.metrics import Metrics
+from attentropy.training.monitor import Monitor, Sink
+
+
+class AttentionCallback(TrainerCallback):
+    """Samples one optimizer step in `every`; arguments are those of Monitor.
+
+    `sinks` is empty if it is not given: the Trainer's reporters get the numbers. Pass
+    `sinks=None` for a run store besides. An alarm whose action is `stop` ends the training.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 50,
+        sinks: Sequence[Sink] | None = (),
+        alarms: Sequence[Alarm] | None = None,
+        worst: int = 5,
+        name: str | None = None,
+    ) -> None:
+        self.options: dict[str, Any] = {
+            "every": every, "sinks": sinks, "alarms": alarms, "worst": worst, "name": name,
+        }  # fmt: skip
+        self.monitor: Monitor | None = None
+        self._pending: Metrics | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start to monitor the model that is trained."""
+        self.monitor = Monitor(kwargs["model"], **self.options)
+        self.monitor.pause()
+        self.monitor.steps = state.global_step
+        trainer = _trainer_of(self)
+        if trainer is not None:
+            self._join(trainer)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Listen, if this step is to be sampled."""
+        if self.monitor is not None:
+            self.monitor.steps = state.global_step
+            self.monitor.begin()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the sample."""
+        if self.monitor is None:
+            return
+        metrics = self.monitor.step(step=state.global_step)
+        self.monitor.pause()
+        self._pending = metrics if metrics is not None else self._pending
+        if self.monitor.should_stop:
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the model and the trainer as they were."""
+        if self.monitor is not None:
+            self.monitor.close()
+        trainer = _trainer_of(self)
+        if trainer is not None:
+            trainer.__dict__.pop("log", None)
+
+    def _join(self, trainer: Trainer) -> None:
+        """Add the latest sample to the trainer's next log of a training loss."""
+        plain = trainer.log
+
+        def log(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            if "loss" in logs and self.monitor is not None:
+                self.monitor.note_loss(trainer.state.global_step, logs["loss"])
+                if self._pending is not None:
+                    logs, self._pending = {**logs, **self._pending}, None
+            plain(logs, *args, **kwargs)
+
+        trainer.__dict__["log"] = log
+
+
+def _trainer_of(callback: TrainerCallback) -> Trainer | None:
+    """The trainer that is calling: callbacks are told its state and model, but not itself."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Trainer) and callback in owner.callback_handler.callbacks:
+            return owner
+    return None

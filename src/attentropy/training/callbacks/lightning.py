@@ -1,0 +1,82 @@
+"""Lightning: `Trainer(callbacks=[AttentionCallback(every=50)])`.
+
+The numbers go to every logger of the Trainer, at the steps that were sampled. Serves both
+`lightning.pytorch` and `pytorch_lightning`, whichever is in use.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from attentropy.training.alarms import Alarm
+from attentropy.training.monitor import Monitor, Sink
+
+
+def _base() -> Any:
+    names = ("lightning.pytorch", "pytorch_lightning")
+    for name in sorted(names, key=lambda name: name not in sys.modules):
+        try:
+            return import_module(name).Callback
+        except ImportError:
+            continue
+    raise ImportError(
+        "attentropy.training.callbacks.lightning needs lightning: pip install attentropy[lightning]"
+    )
+
+
+class AttentionCallback(_base()):  # type: ignore[misc]
+    """Samples one training batch in `every`; arguments are those of Monitor.
+
+    `sinks` is empty if it is not given: the loggers of the Trainer get the numbers. Pass
+    `sinks=None` for a run store besides. An alarm whose action is `stop` ends the training.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 50,
+        sinks: Sequence[Sink] | None = (),
+        alarms: Sequence[Alarm] | None = None,
+        worst: int = 5,
+        name: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.options: dict[str, Any] = {
+            "every": every, "sinks": sinks, "alarms": alarms, "worst": worst, "name": name,
+        }  # fmt: skip
+        self.monitor: Monitor | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start to monitor the module."""
+        self.monitor = Monitor(pl_module, **self.options)
+        self.monitor.pause()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Listen, if this batch is to be sampled."""
+        if self.monitor is not None:
+            self.monitor.begin()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+        """Take the sample, and log it."""
+        if self.monitor is None:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        number = loss if isinstance(loss, Tensor) else None
+        metrics = self.monitor.step(number, step=trainer.global_step)
+        self.monitor.pause()
+        for logger in trainer.loggers if metrics is not None else ():
+            logger.log_metrics(dict(metrics or {}), step=trainer.global_step)
+        if self.monitor.should_stop:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Leave the model as it was."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """The same after an error."""
+        self.on_train_end(trainer, pl_module)

@@ -1,0 +1,238 @@
+"""Monitor: the attention of a model while it trains, in the logs that people already read.
+
+    monitor = at.Monitor(model, every=50)
+    for batch in loader:
+        loss = model(**batch).loss
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
+        monitor.step(loss=loss)
+        if monitor.should_stop:
+            break
+    monitor.close()
+
+Between samples nothing of the model is touched. Only forward passes in training mode count, so
+evaluation in between does not mix in. Under torch.distributed every process calls step(); the
+numbers of all are added up on their way, with one small collective that nothing waits for: a sample
+is told of at the next step. The first process writes; alarms are heard by all, with the same rows
+and the mean loss, so that `should_stop` is the same everywhere at the same step, and a change such
+as clip() is made everywhere. A process that fails leaves no half of a sample behind.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Real
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.distributed.reduce import Totals
+from attentropy.models.record.recorder import listed
+from attentropy.models.record.reduce import Sample as SharedSample
+from attentropy.models.record.reduce import Shared
+from attentropy.models.record.rows import HeadRow
+from attentropy.models.watch import Watch
+from attentropy.training.alarms import DEFAULT, Alarm, Ring, Sample
+from attentropy.training.metrics import Metrics, summarize
+from attentropy.training.runstore import RunStore
+
+Sink = Callable[[dict[str, Any], int], None]
+
+
+def _number(loss: float | Tensor | None) -> float | None:
+    if loss is None:
+        return None
+    one = loss.numel() == 1 if isinstance(loss, Tensor) else isinstance(loss, Real)
+    if not one:
+        got = list(loss.shape) if isinstance(loss, Tensor) else repr(loss)
+        raise ArgumentTypeError("loss", "a number, or a tensor of one", got)
+    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+
+
+class Monitor:
+    """Samples one step in `every`, tells sinks and alarms.
+
+    Args:
+        model: what is trained; the module whose forward is called, wrapped or not.
+        every: one training step in so many is sampled, the first included.
+        sinks: callables (metrics, step); by default one run store in the directory of runs.
+        alarms: values of attentropy.training.alarms; by default all of them, each warning.
+        worst: how many of the worst heads are logged one by one.
+        name: of the run, for the default store.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 50,
+        sinks: Sequence[Sink] | None = None,
+        alarms: Sequence[Alarm] | None = None,
+        worst: int = 5,
+        name: str | None = None,
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ArgumentError("every", "an integer >= 1", repr(every))
+        for sink in sinks or ():
+            if not callable(sink):
+                raise ArgumentTypeError("sinks", "callables (metrics, step)", repr(sink))
+        for alarm in alarms or ():
+            if isinstance(alarm, type) or not hasattr(alarm, "listen"):
+                rule = "values of attentropy.training.alarms"
+                raise ArgumentTypeError("alarms", rule, repr(alarm))
+        self.model, self.every, self.worst = model, every, worst
+        self.watch = Watch(model)
+        self.watch.recorder.training_only = True
+        self.sinks = self._sinks(sinks, name)
+        self.alarms = tuple(DEFAULT if alarms is None else alarms)
+        self.history: list[Sample] = []
+        self.rings: list[Ring] = []
+        self.changes: list[Any] = []
+        self.should_stop = False
+        self.steps = 0
+        self._ringing: dict[str, set[Any]] = {}
+        self._silent = 0
+        self._shared: Shared | None = None
+        self._pending: tuple[int, SharedSample] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Listen to the coming step if it is to be sampled; step() does this by itself."""
+        if self.steps % self.every == 0 and not self.watch.running:
+            self.watch.clear()
+            self.watch.start()
+
+    def pause(self) -> None:
+        """Touch nothing until begin() is called again."""
+        self.watch.stop()
+
+    def step(
+        self, loss: float | Tensor | None = None, *, step: int | None = None
+    ) -> Metrics | None:
+        """End a training step; the metrics, if it was sampled (at the next step, of processes).
+
+        `step` is the number to log, that of the calls so far if it is not given.
+        """
+        number = self.steps if step is None else step
+        value = _number(loss)
+        metrics = self._arrived()
+        if self.watch.running:
+            self.watch.stop()
+            metrics = self._sample(number, value) or metrics
+        elif value is not None:
+            self.note_loss(number, value)
+        self.steps += 1
+        self.begin()
+        return metrics
+
+    @property
+    def is_first(self) -> bool:
+        """Is this the process that writes, and warns?"""
+        return not _is_distributed() or torch.distributed.get_rank() == 0
+
+    def note_loss(self, step: int, loss: float) -> None:
+        """Give a loss to the sinks that take losses between samples."""
+        if self.is_first:
+            for sink in self.sinks:
+                getattr(sink, "loss", lambda step, loss: None)(step, loss)
+
+    def close(self) -> None:
+        """Stop listening, and finish the sinks."""
+        self.watch.stop()
+        self._arrived()
+        for sink in self.sinks:
+            getattr(sink, "close", lambda: None)()
+        self.sinks = []
+
+    def __enter__(self) -> "Monitor":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _sinks(self, sinks: Sequence[Sink] | None, name: str | None) -> list[Sink]:
+        if sinks is not None:
+            return list(sinks)
+        notes = {"model": type(self.model).__name__, "every": self.every}
+        return [RunStore(name, notes=notes)] if self.is_first else []
+
+    def _sample(self, step: int, loss: float | None) -> Metrics | None:
+        if _is_distributed():
+            self._shared = self._shared or Shared(self.watch.recorder.owners)
+            more = None
+            if loss is not None:
+                mine = torch.tensor([loss, 1.0], dtype=torch.float64, device="cpu")
+                more = Totals({"loss": mine})
+            self._pending = step, self._shared.start(more)
+            self.watch.clear()
+            return None
+        rows = self.watch.heads() if self.watch.places() else []
+        self.watch.clear()
+        return self._told(step, loss, rows)
+
+    def _arrived(self) -> Metrics | None:
+        """The sample that was on its way."""
+        if self._pending is None:
+            return None
+        (step, sample), self._pending = self._pending, None
+        total = sample.whole.sums.get("loss")
+        loss = None if total is None else float(total[0] / total[1])
+        return self._told(step, loss, sample.heads())
+
+    def _told(self, step: int, loss: float | None, rows: list[HeadRow]) -> Metrics | None:
+        if not rows:
+            self._warn_if_silent()
+            return None
+        self.history.append(Sample(step, tuple(rows), loss))
+        rings = self._listen()
+        if self._shared is not None:
+            self.should_stop = self._shared.any(self.should_stop)
+        metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, rings=rings, loss=loss)
+        if self.is_first:
+            for sink in list(self.sinks):
+                self._tell(sink, metrics, step)
+        return metrics
+
+    def _listen(self) -> list[Ring]:
+        """Rings with heads that were not ringing at the last sample."""
+        heard = []
+        for alarm in self.alarms:
+            ring = alarm.listen(self.history)
+            now = set(ring.heads or ["all"]) if ring is not None else set()
+            new = now - self._ringing.get(alarm.name, set())
+            self._ringing[alarm.name] = now
+            if ring is not None and new:
+                heard.append(ring)
+                self.rings.append(ring)
+                alarm.action(ring, self)
+        return heard
+
+    def _tell(self, sink: Sink, metrics: Metrics, step: int) -> None:
+        """A sink that fails is dropped with a warning: training goes on."""
+        try:
+            sink(metrics, step)
+        except Exception as error:
+            self.sinks.remove(sink)
+            text = f"attentropy: {sink!r} failed and is not called again: {error!r}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _warn_if_silent(self) -> None:
+        self._silent += 1
+        if self._silent == 1:
+            missed = self.watch.recorder.missed
+            why = "is the model in training mode, and is it the module that is called?"
+            why = listed(missed) if missed else why
+            text = (
+                f"attentropy: a training step was sampled, but no attention was seen in it; {why}"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

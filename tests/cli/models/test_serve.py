@@ -1,0 +1,58 @@
+"""The served page over a real socket, on loopback."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from click.testing import CliRunner
+
+from attentropy.cli import main
+from attentropy.scans.store import save
+from tests.report.synthetic import make_scan
+
+pytest.importorskip("uvicorn")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(address: str) -> bytes:
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                return answer.read()
+        except ConnectionError:
+            time.sleep(0.1)
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionError):
+                raise
+            time.sleep(0.1)
+    raise AssertionError("the server did not start")
+
+
+def test_it_serves_on_loopback(tmp_path):
+    save(tmp_path, make_scan(layers=2, heads=2))
+    port = free_port()
+    code = "from attentropy.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", str(tmp_path), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        try:
+            found = json.loads(fetch(f"http://127.0.0.1:{port}/api/list"))
+            assert found["entries"][0]["name"] == "synthetic-decoder"
+            assert b"synthetic-decoder" in fetch(f"http://127.0.0.1:{port}/scan/scan.json")
+        finally:
+            server.terminate()
+            server.communicate(timeout=20)
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
+    result = CliRunner().invoke(main, ["serve", str(tmp_path / "absent")])
+    assert result.exit_code == 1
+    assert "DIR must be a folder, got" in result.stderr

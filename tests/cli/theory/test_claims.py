@@ -1,0 +1,42 @@
+import dataclasses
+import json
+
+from click.testing import CliRunner
+
+from attentropy.cli import main
+from attentropy.lab import claims
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, ["claims", *arguments])
+
+
+def test_one_claim():
+    done = call("--id", "001-(61)")
+    assert done.exit_code == 0
+    assert "001-(61)" in done.output
+    assert "1 claims: 1 false; 0 differ from the audit" in done.output
+
+
+def test_json_of_a_source():
+    rows = json.loads(call("--source", "ID", "--json").stdout)
+    assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 13)]
+    assert all(row["agrees"] and row["verdict"] == "holds" and row["numbers"] for row in rows)
+    assert set(rows[0]) == {
+        "id", "source", "statement", "expected", "verdict", "agrees", "correction", "numbers"
+    }  # fmt: skip
+
+
+def test_a_differing_verdict_fails(monkeypatch):
+    wrong = dataclasses.replace(claims.CLAIMS["ID-4"], expected="false")
+    monkeypatch.setitem(claims.CLAIMS, "ID-4", wrong)
+    done = call("--id", "ID-4")
+    assert done.exit_code == 1
+    assert "1 differ from the audit" in done.output
+    assert json.loads(call("--id", "ID-4", "--json").stdout)[0]["agrees"] is False
+
+
+def test_complaints():
+    assert "no claim with id 7" in call("--id", "7").output
+    assert call("--id", "7").exit_code == 2
+    assert "no claim has that id and that source" in call("--source", "005").output

@@ -1,0 +1,16 @@
+"""Examples in docstrings are true."""
+
+import doctest
+import importlib
+
+import pytest
+
+MODULES = ["core.masks", "core.scales", "attention.attend", "lab.embedded.model", "lab.claims"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name):
+    module = importlib.import_module(f"attentropy.{name}")
+    failed, attempted = doctest.testmod(module)
+    assert attempted
+    assert not failed

@@ -1,0 +1,106 @@
+"""Which build of the fused kernel is chosen, and what is said when there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import attentropy as at
+from attentropy.kernels import doctor
+from attentropy.kernels.fused import build, library
+from attentropy.kernels.fused import kernel as fused
+from tests.kernels.fused.cases import ISAS, make
+
+
+def in_new_process(code, **environment):
+    env = {**os.environ, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+SERVING = (
+    "from attentropy.kernels.fused import library as l\n"
+    "print(l.serving.isa if l.serving else l.missing)"
+)
+
+
+@pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+def test_the_best_build_serves():
+    assert library.serving is not None
+    assert in_new_process(SERVING, ATTENTROPY_ISA="") == library.runnable()[0]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_environment_chooses(isa):
+    assert in_new_process(SERVING, ATTENTROPY_ISA=isa) == isa
+
+
+def test_unknown_instruction_set():
+    said = in_new_process(SERVING, ATTENTROPY_ISA="sse9")
+    assert said == "ATTENTROPY_ISA must be one of avx512bf16, avx512, avx2, got sse9"
+
+
+def test_without_a_library_streaming_serves():
+    code = (
+        "import torch, attentropy as at; q = torch.ones(1, 1, 4, 8)\n"
+        "print(at.explain(q, q, q).kernel); print(at.explain(q, q, q).lacking['fused'])\n"
+        "print(at.attend(q, q, q).stats.entropy[0, 0, 0].item()); print(at.doctor())"
+    )
+    kernel, lacking, entropy, *doctor = in_new_process(
+        code, ATTENTROPY_LIBRARIES="/nonexistent"
+    ).splitlines()
+    assert kernel == "streaming"
+    assert "was not built" in lacking or "needs a Linux x86-64 CPU" in lacking
+    assert float(entropy) == pytest.approx(1.386294)
+    assert "CPU attention: streaming" in doctor
+
+
+def test_cpu_without_avx2(monkeypatch):
+    monkeypatch.setattr(library, "cpu_flags", lambda: frozenset({"sse2"}))
+    assert library.runnable() == []
+    assert "needs a Linux x86-64 CPU with AVX2 and FMA" in library.find()
+    assert library.find("avx2") == library.find()
+
+
+def test_cpu_that_lacks_what_is_asked(monkeypatch):
+    monkeypatch.setattr(library, "cpu_flags", lambda: frozenset({"avx2", "fma"}))
+    assert library.find("avx512") == "ATTENTROPY_ISA asks for avx512, which this CPU lacks"
+
+
+@pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+def test_library_of_another_version(monkeypatch):
+    monkeypatch.setattr(library, "FIELDS", 1)
+    assert "is of another version" in library.find()
+
+
+def test_fused_by_name_without_a_library(monkeypatch):
+    monkeypatch.setattr(library, "missing", "no library")
+    call = make((1, 1, 1, 4, 4, 8, 8))
+    assert fused.lacks(call) == "inputs on this CPU: no library"
+    with pytest.raises(
+        at.UnsupportedError, match="does not support inputs on this CPU: no library"
+    ):
+        at.attend(call.q, call.k, call.v, kernel="fused")
+
+
+def test_build_without_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
+    monkeypatch.setenv("CXX", "/nonexistent/compiler")
+    built, problem = build.build()
+    assert built == []
+    assert "/nonexistent/compiler" in problem or "no fused kernel for" in problem
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    assert build.build()[0] == []
+
+
+def test_doctor_fits_one_screen_and_names_the_kernel():
+    health = doctor.doctor()
+    assert health.kernel == ("fused" if library.serving else "streaming")
+    assert len(str(health).splitlines()) <= 24
+    assert f"CPU attention: {health.kernel}" in str(health)
+    assert health.as_dict()["builds"].keys() == build.ISAS.keys()

@@ -1,0 +1,57 @@
+"""Every claim is measured here; the audit's ids and verdicts are in audit.json."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attentropy.lab.claims import CLAIMS, find
+
+HERE = Path(__file__).parent
+AUDIT = json.loads((HERE / "audit.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("id_", CLAIMS)
+def test_measured_verdict(id_):
+    claim = CLAIMS[id_]
+    result = claim.measure()
+    assert claim.agrees(result), result
+    assert result.numbers
+
+
+def test_every_checkable_row_of_the_audit_is_there():
+    assert {id_: claim.expected for id_, claim in CLAIMS.items()} == AUDIT
+
+
+def test_counts():
+    assert len(CLAIMS) == 244
+    assert sum(claim.expected == "false" for claim in CLAIMS.values()) == 52
+
+
+def test_statements_are_texts_of_their_own():
+    for claim in CLAIMS.values():
+        assert claim.statement
+        assert claim.correction
+        assert claim.source in {"000", "001", "002", "003", "004", "ID", "REM"}
+
+
+def test_measuring_twice_gives_the_same_numbers():
+    for id_ in ("000-(16)", "001-(61)", "REM-9"):
+        assert CLAIMS[id_].measure() == CLAIMS[id_].measure()
+
+
+def test_finding():
+    assert [claim.id for claim in find(("001-(61)",))] == ["001-(61)"]
+    assert [claim.id for claim in find(("000-(3)-(5)",))] == ["000-(3)–(5)"]
+    assert {claim.source for claim in find(sources=("002", "ID"))} == {"002", "ID"}
+    with pytest.raises(KeyError, match="no claim with id 009-x"):
+        find(("009-x",))
+
+
+def test_the_page_lists_every_claim():
+    page = (HERE.parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| id |" not in line]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == list(CLAIMS)
+    for row in rows:
+        id_ = row.split(" | ")[0].removeprefix("| ")
+        assert f" | {CLAIMS[id_].expected} | " in row

@@ -1,0 +1,16 @@
+from attentropy.lab.claims.page import numbers_text, render
+from attentropy.lab.claims.registry import Claim, holds_if
+
+
+def test_numbers_are_short():
+    text = numbers_text({"a": 1 / 3, "gap": 3e-17, "zero": 0.0, "big": 1e12, "none": float("inf")})
+    assert text == "a=0.3333, gap=~0, zero=0, big=1e+12, none=inf"
+
+
+def test_page():
+    one = Claim("ID-1", "a|b * c", "holds", "x_1", lambda: holds_if(True, n=2))
+    page = render([(one, one.measure())])
+    assert "1 claims:" in page
+    assert "## Identities" in page
+    assert "| ID-1 | a\\|b \\* c | holds | x\\_1 | n=2 |" in page
+    assert "Document 000" not in page

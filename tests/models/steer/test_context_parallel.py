@@ -1,0 +1,76 @@
+"""A transformers model whose sequences are spread over ranks computes what it computes whole."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+import attentropy as at
+from tests.models.steer.test_coverage import HandAttention
+from tests.processes import spawn
+
+
+def build(**options):
+    from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    }  # fmt: skip
+    if options:
+        return MistralForCausalLM(MistralConfig(**sizes, **options)).eval()
+    return LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+
+
+def logits(model, tokens, **options):
+    return model(tokens, use_cache=False, **options).logits
+
+
+def check(spread, **steering):
+    tokens = torch.randint(50, (2, 23), generator=torch.Generator().manual_seed(0))
+    whole, parted = build(), build()
+    if steering:
+        at.steer(whole, **steering)
+    handle = at.steer(parted, context_parallel=spread, **steering)
+    layout = at.distributed.layouts.spread(spread).layout
+    want, got = logits(whole, tokens), logits(parted, layout.shard(tokens))
+    torch.testing.assert_close(got, layout.shard(want), atol=2e-5, rtol=1e-4)
+    want.square().sum().backward()
+    got.square().sum().backward()
+    for a, b in zip(parted.parameters(), whole.parameters(), strict=True):
+        dist.all_reduce(a.grad)
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-3, rtol=1e-3)
+    handle.undo()
+    torch.testing.assert_close(logits(parted, tokens), logits(build(), tokens))
+
+
+def work(rank):
+    mesh = init_device_mesh("cpu", (2,))
+    check(at.zigzag.over(mesh))
+    check(mesh, scale=at.LogLengthFrom(4))
+    tokens = torch.zeros(1, 12, dtype=torch.int64)
+    for model, asked, message in (
+        (build(sliding_window=8), {}, "a window of 8 over 24 tokens"),
+        (build(), {"attention_mask": torch.tensor([[0] * 3 + [1] * 9])}, "a mask other than"),
+    ):
+        at.steer(model, context_parallel=mesh)
+        with pytest.raises(at.UnsupportedError, match=message):
+            logits(model, tokens, **asked)
+    model = HandAttention(hand=True)
+    handle = at.steer(model, context_parallel=mesh)
+    with pytest.raises(at.UnsupportedError, match="cannot spread attention computed by hand"):
+        model(torch.zeros(1, 12, 8))
+    handle.undo()
+    model = build()
+    at.steer(model, context_parallel=mesh)
+    message = "watch.. does not record a model under context"
+    with pytest.raises(at.UnsupportedError, match=message), at.watch(model):
+        logits(model, tokens)
+    with pytest.raises(at.UnsupportedError, match="takes no mask besides the model's own"):
+        at.steer(model, context_parallel=mesh, mask=at.lookback(3))
+    return "same"
+
+
+def test_two_processes():
+    assert spawn(work, 2) == ["same", "same"]

@@ -1,0 +1,174 @@
+"""What steer() could not change is told by name; what it could is changed."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import nn
+
+import attentropy as at
+from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.models.steer.coverage import each
+from tests.models.zoo import build, inputs
+
+
+def longt5(kind):
+    config = transformers.LongT5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, local_radius=3,
+        encoder_attention_type=kind,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return transformers.LongT5Model(config).eval()
+
+
+def both(length=9):
+    torch.manual_seed(1)
+    ids = torch.randint(3, 60, (1, length))
+    return {"input_ids": ids, "decoder_input_ids": ids}
+
+
+class HandAttention(nn.Module):
+    """One layer of attention, by hand or by torch."""
+
+    def __init__(self, *, hand):
+        super().__init__()
+        self.mixed, self.hand = nn.Linear(8, 24), hand
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.split(x))
+        if self.hand:
+            out = torch.softmax(q @ k.mT / 2, -1) @ v
+        else:
+            out = F.scaled_dot_product_attention(q, k, v)
+        return x + out.transpose(1, 2).flatten(2)
+
+    def split(self, x):
+        return self.mixed(x).chunk(3, -1)
+
+
+def half():
+    torch.manual_seed(0)
+    return nn.Sequential(HandAttention(hand=True), HandAttention(hand=False))
+
+
+X = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer"),
+    [("local", "LocalSelfAttention"), ("transient-global", "TransientGlobalSelfAttention")],
+)
+def test_layers_of_longt5_that_stay_as_they_are_are_named(kind, layer):
+    model, names = longt5(kind), [f"encoder.block.{i}.layer.0.{layer}" for i in (0, 1)]
+    before = F.softmax, torch.softmax
+    handle = at.steer(model, temperature=2.0)
+    why = rf"left alone {names[0]}, {names[1]} \(attention computed by hand\); other attention"
+    with pytest.warns(RuntimeWarning, match=why):
+        model(**both())
+    assert handle.left_alone == tuple(names)
+    assert handle.applied
+    assert (F.softmax, torch.softmax) == before  # nothing is listened to any longer
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**both())  # told once
+    handle.undo()
+
+
+def test_generating_tells_of_the_encoder_too():
+    config = longt5("local").config
+    model = transformers.LongT5ForConditionalGeneration(config).eval()
+    handle = at.steer(model, temperature=2.0)
+    with pytest.warns(RuntimeWarning, match=r"left alone encoder.block.0.layer.0.LocalSelf"):
+        model.generate(both()["input_ids"], max_new_tokens=2, decoder_start_token_id=0)
+    handle.undo()
+
+
+def test_only_what_was_to_be_changed_is_told():
+    for options in ({"layers": ["1"]}, {"temperature": {"1": 2.0}}):
+        model = half()
+        handle = at.steer(model, **{"temperature": 2.0, **options})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model(X)
+        assert handle.left_alone == ()
+        handle.undo()
+
+
+def test_undo_before_any_pass_listens_no_longer():
+    before = F.softmax
+    handle = at.steer(half(), temperature=2.0)
+    assert F.softmax is not before
+    handle.undo()
+    assert F.softmax is before
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_tell_too(copied):
+    before = F.softmax
+    model = half()
+    handle = at.steer(model, temperature=2.0)
+    other = copied(model)
+    handle.undo()
+    with pytest.warns(RuntimeWarning, match=r"left alone 0 \(attention computed by hand\)"):
+        other(X)
+    assert F.softmax is before
+
+
+def test_calls_of_sdpa_that_attend_does_not_take_are_told():
+    class Mixed(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x[:, None], x[:, :, None], x[:, :, None])
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = HandAttention(hand=False), Mixed()
+
+        def forward(self, x):
+            return self.two(self.one(x))
+
+    model, why = Twice(), r"two \(scaled_dot_product_attention of tensors that attend\(\) does not"
+    handle = at.steer(model, temperature=2.0)
+    with pytest.warns(RuntimeWarning, match=rf"left alone {why}"):
+        model(X)
+    handle.undo()
+    with pytest.warns(RuntimeWarning, match=rf"nothing was recorded of {why}"), at.watch(model):
+        model(X)
+
+
+def test_a_plan_has_only_what_can_be_steered():
+    with pytest.warns(RuntimeWarning, match="steer\\(\\) left alone encoder.block.0") as told:
+        plan = at.calibrate(longt5("local"), [both(32)], [16, 32])
+    assert {name.partition(".")[0] for name in plan.factors} == {"decoder"}
+    assert len(told) == 1
+    model = half()
+    with pytest.warns(RuntimeWarning, match=r"left alone 0 \(attention computed by hand\)"):
+        plan = at.calibrate(model, [X.repeat(1, 4, 1)], [5, 20])
+    assert set(plan.factors) == {"1"}
+
+
+def test_calibrate_refuses_before_it_measures_a_second_time():
+    model, calls = build("bloom"), []
+    model.register_forward_pre_hook(lambda *_: calls.append(1))
+    ids = inputs("bloom", padded=False)["input_ids"]
+    with pytest.raises(UnsupportedError, match="reached no attention call of BloomForCausalLM"):
+        at.calibrate(model, [ids], [4, ids.shape[1]])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("argument", ["plan", "temperature"])
+def test_layers_that_the_model_does_not_have_are_refused(argument):
+    with pytest.warns(RuntimeWarning):
+        plan = at.calibrate(half(), [X.repeat(1, 4, 1)], [5, 20])
+    given = plan if argument == "plan" else {"1": 2.0}
+    model = nn.Sequential(half())
+    with pytest.raises(ArgumentError, match=f"{argument} must be by names of modules .* got 1"):
+        at.steer(model, **{argument: given})
+
+
+def test_a_reason_is_told_once_for_all_its_modules():
+    assert each({"": "by hand", "b": "by hand"}) == "the model, b (by hand)"

@@ -1,0 +1,126 @@
+import math
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+import attentropy as at
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.models.diagnose import Thresholds, random_deficit, slopes
+from attentropy.models.record.rows import HeadRow
+
+N = 64
+
+
+def healthy(head=0, **changes):
+    numbers = {f.name: 0.0 for f in fields(HeadRow)}
+    numbers |= {
+        "layer": "layers.0.attn", "index": 0, "call": 0, "phase": "forward", "kind": "self",
+        "head": head, "heads": 8, "head_dim": 16, "causal": True, "length": N, "rows": 100,
+        "entropy": 2.5, "perplexity": 13.0, "normalized_entropy": 0.6, "visible": float(N),
+        "deficit": math.log(N) - 2.5, "max_logit": 5.0, "collision": 0.1, "gradient_flow": 0.9,
+        "output_norm": 1.0, "sink_mass": 0.1, "previous_share": 0.1, "positional": 0.5,
+        "twin": 1, "likeness": 0.4,
+    }  # fmt: skip
+    return HeadRow(**(numbers | changes))
+
+
+SICK = {
+    "not finite": {"entropy": math.nan},
+    "exploding logits": {"max_logit": 60.0},
+    "near-uniform": {"deficit": 0.001, "normalized_entropy": 0.999},
+    "collapsed": {"perplexity": 1.02},
+    "saturated": {"gradient_flow": 0.01},
+    "sink": {"sink_mass": 0.9},
+    "dead": {"output_norm": 1e-4},
+    "duplicates": {"likeness": 0.999},
+    "positional only": {"previous_share": 0.95},
+}
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_each_sickness_is_found_in_its_head_alone(name):
+    rows = [healthy(h) for h in range(7)] + [healthy(7, **SICK[name])]
+    (finding,) = at.diagnose(rows)
+    assert finding.name == name
+    assert finding.heads == [(0, 7)]
+    assert finding.labels == ["layers.0.attn.7"]
+    assert finding.evidence
+    assert finding.advice
+    assert name in str(finding)
+
+
+def test_healthy_heads_have_no_findings():
+    assert at.diagnose([healthy(h) for h in range(8)]) == []
+
+
+def test_the_most_serious_comes_first_and_severity_grows():
+    rows = [healthy(0, sink_mass=0.9), healthy(1, max_logit=100.0), healthy(2, gradient_flow=0.01)]
+    assert [f.severity for f in at.diagnose(rows)] == ["critical", "warning", "note"]
+
+
+def test_a_sink_head_is_called_neither_collapsed_nor_saturated():
+    sink = healthy(perplexity=1.01, gradient_flow=0.01, sink_mass=0.99)
+    assert [f.name for f in at.diagnose([sink])] == ["sink"]
+    before = healthy(perplexity=1.01, gradient_flow=0.01, previous_share=0.95)
+    assert [f.name for f in at.diagnose([before])] == ["positional only"]
+
+
+def test_short_rows_are_not_judged():
+    assert at.diagnose([healthy(visible=2.0, deficit=0.0)]) == []
+
+
+def test_blurring_needs_two_lengths_and_takes_the_slope():
+    def grown(length, slope):
+        entropy = 1.0 + slope * math.log(length)
+        return healthy(
+            length=length, visible=float(length), entropy=entropy,
+            deficit=math.log(length) - entropy + 2,
+        )  # fmt: skip
+
+    rows = [grown(64, 1.0), grown(256, 1.0), grown(1024, 1.0)]
+    assert slopes(rows)["layers.0.attn", 0, 0] == pytest.approx(1.0)
+    (finding,) = at.diagnose(rows)
+    assert finding.name == "blurring with length"
+    assert finding.call == "at.steer(model, scale=at.LogLengthFrom(64))"
+    assert at.diagnose([grown(64, 0.3), grown(1024, 0.3)]) == []
+    assert at.diagnose([grown(64, 1.0)]) == []
+
+
+def test_bounded_scores_cannot_focus_on_one_of_many_keys():
+    limits = Thresholds(score_range=2.0)
+    (finding,) = at.diagnose([healthy()], thresholds=limits)
+    assert finding.name == "cannot focus"
+    # e^R / (e^R + n - 1) reaches one half at R = log(n - 1)
+    enough = replace(limits, score_range=math.log(N - 1) + 1e-6)
+    assert at.diagnose([healthy()], thresholds=enough) == []
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.2])
+def test_random_deficit_is_that_of_random_scores(spread):
+    torch.manual_seed(0)
+    s = spread * torch.randn(40000, N, dtype=torch.float64)
+    p = s.softmax(-1)
+    deficit = math.log(N) - torch.special.entr(p).sum(-1).mean().item()
+    assert random_deficit(N, spread) == pytest.approx(deficit, rel=0.05)
+
+
+def test_thresholds_are_those_of_the_theory():
+    from attentropy.theory import bounds, gaussian
+
+    expected = gaussian.expected_deficit(N, 0.05)
+    assert random_deficit(N, 0.05) == pytest.approx(expected, rel=1e-2)
+    reach = 2.0
+    limits = Thresholds(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
+    assert at.diagnose([healthy()], thresholds=limits) == []
+    above = replace(limits, focus=limits.focus + 1e-6)
+    assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
+
+
+def test_bad_arguments():
+    with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
+        at.diagnose(["x"])
+    with pytest.raises(ArgumentError, match=r"Thresholds: sink must be >= 0, got -1"):
+        Thresholds(sink=-1)
+    with pytest.raises(ArgumentTypeError, match=r"Thresholds: slope must be a number, got 'a'"):
+        Thresholds(slope="a")

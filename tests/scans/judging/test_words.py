@@ -1,0 +1,54 @@
+import pytest
+
+from attentropy.scans.judging import words
+from tests.report.synthetic import make_scan
+
+
+def sloped(value):
+    scan = make_scan(layers=2, heads=2)
+    scan.slopes = [[value] * 2] * 2
+    return scan
+
+
+@pytest.mark.parametrize(
+    ("slope", "said"),
+    [
+        (0.1, "Attention keeps its focus up to 512 tokens."),
+        (0.5, "Attention loosens as the text grows to 512 tokens."),
+        (0.9, "Attention blurs as the text grows to 512 tokens."),
+        (None, "Attention measured at 512 tokens."),
+    ],
+)
+def test_headline_follows_the_median_slope(slope, said):
+    assert words.headline(sloped(slope)) == said
+
+
+def test_sentences_count_heads_with_trouble_once():
+    scan = make_scan(layers=2, heads=2)
+    scan.findings = [
+        type(scan.findings[0])(
+            name=name, severity=severity, heads=[(0, 0)], evidence="e", advice="a"
+        )
+        for name, severity in (("dead", "critical"), ("uniform", "warning"), ("sink", "note"))
+    ]
+    first = words.sentences(scan)[0]
+    assert first == "3 of 4 heads are healthy; the others: 1 dead, 1 uniform."
+
+
+def test_an_encoder_has_no_perplexity_and_a_stopped_scan_says_so():
+    scan = make_scan()
+    for measure in scan.measures:
+        measure.perplexity = measure.loss = None
+    scan.complete = False
+    said = " ".join(words.sentences(scan))
+    assert "erplexity" not in said
+    assert said.endswith("--resume goes on with it.")
+    assert "Length 2,048 was left out: the model takes 512." in said
+    assert all(tile.label != "Text perplexity" for tile in words.tiles(scan))
+
+
+def test_home_is_the_longest_length_within_the_trained_one():
+    scan = make_scan(lengths=(64, 100, 256), trained=128)
+    assert words.home(scan).length == 100
+    scan.model.trained_length = None
+    assert words.home(scan).length == 64

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from attentropy.training import alarms
+from tests.models.test_watch import Model
+
+# other warnings of lightning (few workers, no checkpoints) are its own affair
+pytestmark = pytest.mark.filterwarnings("ignore")
+pl = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.model = Model()
+
+    def training_step(self, batch, index):
+        return self.model(batch).square().mean()
+
+    def validation_step(self, batch, index):
+        self.model(batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def fit(tmp_path, callback):
+    from lightning.pytorch.loggers import CSVLogger
+
+    logger = CSVLogger(tmp_path)
+    trainer = pl.Trainer(
+        max_steps=6, accelerator="cpu", logger=logger, callbacks=[callback],
+        enable_progress_bar=False, enable_checkpointing=False, log_every_n_steps=1,
+        enable_model_summary=False, val_check_interval=2, num_sanity_val_steps=1,
+    )  # fmt: skip
+    loader = DataLoader(torch.randn(12, 7, 32), batch_size=2)
+    module = Module()
+    trainer.fit(module, loader, loader)
+    return trainer, module, logger
+
+
+def test_numbers_reach_the_logger(tmp_path):
+    from attentropy.training.callbacks.lightning import AttentionCallback
+
+    callback = AttentionCallback(every=2)
+    _, module, logger = fit(tmp_path, callback)
+    logger.save()
+    text = next(tmp_path.rglob("metrics.csv")).read_text().splitlines()
+    column = text[0].split(",").index("attn/entropy/mean")
+    assert sum(bool(line.split(",")[column]) for line in text[1:]) == 3
+    assert {row.rows for s in callback.monitor.history for row in s.rows} == {14}
+    assert {row.layer for s in callback.monitor.history for row in s.rows} == {
+        "model.layers.0",
+        "model.layers.1",
+    }
+    assert not any(key.startswith("_attentropy") for m in module.modules() for key in m.__dict__)
+
+
+def test_an_alarm_can_stop_the_training(tmp_path):
+    from attentropy.training.callbacks.lightning import AttentionCallback
+
+    loud = alarms.LogitGrowth(limit=-100.0, action=alarms.stop)
+    trainer, _, _ = fit(tmp_path, AttentionCallback(every=2, alarms=[loud]))
+    assert trainer.global_step == 1

@@ -1,0 +1,107 @@
+import contextlib
+import json
+import math
+import sqlite3
+import warnings
+
+import pytest
+import torch
+
+from attentropy.core.errors import ArgumentTypeError
+from attentropy.training.alarms import Ring
+from attentropy.training.loggers import CELL, JSONLines, TensorBoard, Tracker, image
+from attentropy.training.metrics import Metrics
+from tests.models.test_diagnose import healthy
+
+ROWS = [healthy(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
+RING = Ring(3, "logit growth", "critical", ((0, 1),), "logits reached 60")
+
+
+def metrics():
+    return Metrics(
+        {"attn/entropy/mean": 1.5, "attn/x": math.nan}, rows=ROWS, rings=[RING], loss=2.0
+    )
+
+
+def test_json_lines(tmp_path):
+    sink = JSONLines(tmp_path / "new" / "run.jsonl")
+    sink(metrics(), 3)
+    sink({"a": 1.0}, 4)
+    first, second = map(json.loads, (tmp_path / "new" / "run.jsonl").read_text().splitlines())
+    assert first == {
+        "step": 3, "attn/entropy/mean": 1.5, "attn/x": None, "loss": 2.0,
+        "alarms": ["logits reached 60"],
+    }  # fmt: skip
+    assert second == {"step": 4, "a": 1.0}
+
+
+def test_tensorboard_holds_scalars_images_and_alarms(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    sink = TensorBoard(tmp_path)
+    sink(metrics(), 3)
+    sink.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    (scalar,) = events.Scalars("attn/entropy/mean")
+    assert (scalar.step, scalar.value) == (3, 1.5)
+    (picture,) = events.Images("attn/heads/normalized_entropy")
+    assert (picture.width, picture.height) == (4 * CELL, 2 * CELL)
+    assert "attn/alarms/text_summary" in events.Tags()["tensors"]
+
+
+def test_image_is_layers_by_heads():
+    picture = image(ROWS, "normalized_entropy", low=0.0, high=1.0)
+    assert picture.shape == (2 * CELL, 4 * CELL)
+    assert torch.equal(picture[0, ::CELL], torch.arange(4) / 4)
+
+
+def test_tracker_calls_log():
+    calls = []
+
+    class Wandb:
+        def log(self, metrics, step):
+            calls.append((metrics, step))
+
+    Tracker(Wandb())({"a": 1.0}, 5)
+    assert calls == [({"a": 1.0}, 5)]
+
+
+def test_wandb_itself_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = wandb.init(mode="offline", project="attentropy", dir=str(tmp_path))
+        sink = Tracker(run)
+        sink(metrics(), 50)
+        sink({"attn/entropy/mean": 1.4}, 100)  # a step is done when the next one comes
+        summary = dict(run.summary)
+        run.finish()
+    assert summary["attn/entropy/mean"] == 1.5
+    assert summary["_step"] == 50
+    assert list(tmp_path.rglob("run-*.wandb"))
+
+
+def test_trackio_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trackio = pytest.importorskip("trackio")
+        run = trackio.init(project="attentropy", name="run", embed=False)
+        Tracker(trackio)(metrics(), 50)
+        run.finish()
+    (file,) = tmp_path.rglob("attentropy.db")
+    with contextlib.closing(sqlite3.connect(file)) as store:
+        ((step, text),) = store.execute("SELECT step, metrics FROM metrics").fetchall()
+    assert step == 50
+    assert json.loads(text)["attn/entropy/mean"] == 1.5
+
+
+def test_bad_arguments():
+    with pytest.raises(ArgumentTypeError, match="TensorBoard: writer must be a directory"):
+        TensorBoard(3)
+    with pytest.raises(ArgumentTypeError, match="Tracker: tracker must be something with log"):
+        Tracker("wandb")
