@@ -57,15 +57,16 @@ class _Band(NamedTuple):
 
     @classmethod
     def of(cls, call: Call) -> "_Band":
-        hidden = call.bias is not None and bool(call.bias.isneginf().any())
-        if call.mask is not None or call.predicate is not None or hidden:
+        seen = call.seen
+        hidden = seen.added is not None and bool(seen.added.isneginf().any())
+        if seen.table is not None or seen.predicate is not None or hidden:
             raise UnsupportedError(
                 "positional_share takes masks that show an interval of keys to each query"
             )
         shape, keys = call.q.shape[:3], call.k.shape[2]
         first = torch.zeros(shape, dtype=torch.int64, device=call.q.device)
-        lo = first if call.lo is None else call.lo.long().expand(shape)
-        hi = first + keys if call.hi is None else call.hi.long().expand(shape)
+        lo = first if seen.lo is None else seen.lo.long().expand(shape)
+        hi = first + keys if seen.hi is None else seen.hi.long().expand(shape)
         shift = shape[2] - 1 - torch.arange(shape[2], device=call.q.device)
         return cls(lo + shift, torch.maximum(hi, lo) + shift, shape[2] + keys - 1)
 

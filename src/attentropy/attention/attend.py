@@ -7,6 +7,7 @@
 tensor([[[1., 2., 3., 4.]]])
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -283,11 +284,12 @@ def choose(call: Call, kernel: str) -> tuple[Call, ModuleType]:
 
 def _materialised(call: Call) -> Call:
     """A small predicate becomes a table, which more kernels take."""
-    size = call.q.shape[2] * call.k.shape[2]
-    if call.predicate is None or size * call.q.shape[0] * call.q.shape[1] > SMALL_MASK:
+    seen = call.seen
+    if seen.predicate is None or math.prod(seen.extent[:4]) > SMALL_MASK:
         return call
-    table = call.predicate.dense(reference.extent(call))
-    return call._replace(mask=table, predicate=None, lo=None, hi=None)
+    table = seen._replace(added=None).dense()
+    whole = seen._replace(table=table, predicate=None, lo=None, hi=None)
+    return call._replace(seen=whole)
 
 
 def _refuse_transforms(name: str, call: Call) -> None:

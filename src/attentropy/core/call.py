@@ -5,15 +5,16 @@ Final logits of query i and key j, with x the score (dot product, or `additive .
     s_ij = softcap * tanh(scale_i * x_ij / softcap) + bias_ij + relative[d] - slope * |d|
 
 where d = j - (i + K - Q) is the signed distance of the key from the query, queries being aligned
-to the end of the keys. Without softcap the first term is scale_i * x_ij. A key is visible where
-lo_i <= j < hi_i and `mask`, `predicate` and a bias above -inf all allow it.
+to the end of the keys. Without softcap the first term is scale_i * x_ij. Which keys are visible
+is said by `seen`; a bias of -inf hides its key.
 """
 
 from typing import NamedTuple
 
 from torch import Tensor
 
-from attentropy.core.masks import Mask
+from attentropy.core.masks import Extent
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 
 
@@ -22,10 +23,6 @@ class Call(NamedTuple):
 
     Attributes:
         scale: broadcastable to [B,H,Q], float32 (float64 for float64 inputs); differentiable.
-        lo: int32, broadcastable to [B,H,Q], first visible key; None means 0.
-        hi: int32, like `lo`, one past the last visible key; None means K.
-        mask: bool, 4-D and broadcastable to [B,H,Q,K]; True is visible.
-        predicate: a mask that is no interval, to be asked tile by tile.
         bias: 4-D and broadcastable to [B,H,Q,K]; -inf hides the key; differentiable.
         relative: [1 or H, 2R+1], added at distance clip(d, -R, R) + R; differentiable.
         slopes: [H], ALiBi.
@@ -36,8 +33,7 @@ class Call(NamedTuple):
         dropout: share of weights dropped after the statistics.
         seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
             the same from it.
-        visible: int64, broadcastable to [B,H,Q], the number of visible keys.
-        shape: "full", "causal" or "other": what lo, hi, mask and predicate amount to.
+        seen: which keys each row sees, and how many.
     """
 
     q: Tensor
@@ -45,11 +41,7 @@ class Call(NamedTuple):
     v: Tensor
     scale: Tensor
     weights: Weights
-    visible: Tensor
-    lo: Tensor | None = None
-    hi: Tensor | None = None
-    mask: Tensor | None = None
-    predicate: Mask | None = None
+    seen: Visibility
     bias: Tensor | None = None
     relative: Tensor | None = None
     slopes: Tensor | None = None
@@ -58,7 +50,16 @@ class Call(NamedTuple):
     additive: Tensor | None = None
     dropout: float = 0.0
     seed: Tensor | None = None
-    shape: str = "other"
+
+    @property
+    def visible(self) -> Tensor:
+        """Number of visible keys of each row, int64, broadcastable to [B,H,Q]."""
+        return self.seen.visible
+
+    @property
+    def extent(self) -> Extent:
+        """B, H, Q, K and the device."""
+        return self.seen.extent
 
 
 class Rows(NamedTuple):

@@ -459,6 +459,17 @@ def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
         raise ArgumentError(name, f"broadcastable to [B,H,Q,K] = {list(shape)}", list(value.shape))
 
 
+def check_table(name: str, x: Tensor, extent: Extent) -> Tensor:
+    """A table with four dimensions; raises unless it broadcasts to [B,H,Q,K] on the device."""
+    if x.dim() > 4:
+        raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
+    if x.device != extent.device:
+        raise ArgumentError(f"{name}.device", f"that of q, {extent.device}", x.device)
+    x = x[(None,) * (4 - x.dim())]
+    check_broadcast(name, x, extent[:4])
+    return x
+
+
 def _count(owner: str, name: str, value: int, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(f"{owner}: {name}", "an integer", repr(value))

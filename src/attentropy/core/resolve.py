@@ -5,7 +5,6 @@ Every message names the argument, the rule and the value.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -14,11 +13,11 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.core.masks import Extent, Mask, as_mask, causal, check_broadcast
+from attentropy.core.masks import Extent, Mask, as_mask, causal, check_table
 from attentropy.core.masks import full as full_mask
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
-from attentropy.core.visibility import count
+from attentropy.core.visibility import Span, Visibility, of_float
 from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights
 
 SMALL_MASK = 1 << 22
@@ -62,32 +61,22 @@ def resolve(
     batch, heads, queries, _ = q.shape
     sizes = (queries, k.shape[2]) if share is None else share[:2]
     extent = Extent(batch, heads, *sizes, q.device)
-    seen = _Seen.of(options, weights, extent)
-    bias, relative, slopes = _biases(options, seen, extent, dtype=q.dtype)
+    seen = _visibility(options, weights, extent)
+    bias, relative, slopes = _biases(options, seen.added, extent)
+    if bias is not None:
+        seen = seen._replace(added=bias.detach())
     if share is not None:
-        seen, bias = seen.of_rows(share.rows, shift=extent.shift), _taken(bias, share.rows)
-        extent = extent._replace(queries=queries)
-    visible = count(
-        extent,
-        lo=seen.lo,
-        hi=seen.hi,
-        mask=seen.mask,
-        predicate=seen.predicate,
-        bias=bias,
-    )
+        rows = Span(queries=_index(share.rows, device=q.device))
+        seen, bias = seen.select(rows), None if bias is None else rows.of(bias)
+    seen = seen.with_visible()
     return Call(
         q=prepared.q,
         k=prepared.k,
         v=v,
         additive=prepared.vector,
-        scale=_scale(options, q, visible),
+        scale=_scale(options, q, seen.visible),
         weights=weights,
-        visible=visible,
-        lo=seen.lo,
-        hi=seen.hi,
-        mask=seen.mask,
-        predicate=seen.predicate,
-        shape=seen.shape,
+        seen=seen,
         bias=bias,
         relative=relative,
         slopes=slopes,
@@ -178,98 +167,34 @@ def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepar
     return score.prepare(q, k)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A mask in the parts that kernels take."""
-
-    shape: str
-    lo: Tensor | None = None
-    hi: Tensor | None = None
-    mask: Tensor | None = None
-    predicate: Mask | None = None
-    added: Tensor | None = None
-
-    @classmethod
-    def of(cls, options: Options, weights: Weights, extent: Extent) -> "_Seen":
-        given = options.mask
-        if isinstance(given, Tensor) and given.dtype != torch.bool:
-            seen = cls._float(given, extent)
-        else:
-            mask = full_mask if given is None else as_mask(given)
-            if isinstance(weights, Decay):
-                mask = causal if mask is full_mask or mask is causal else mask & causal
-            seen = cls._mask(mask, extent)
-        return seen
-
-    @classmethod
-    def _float(cls, mask: Tensor, extent: Extent) -> "_Seen":
-        if not mask.is_floating_point():
-            raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
-        return cls("other", added=_four("mask", mask, extent))
-
-    @classmethod
-    def _mask(cls, mask: Mask, extent: Extent) -> "_Seen":
-        if mask.table is not None:
-            return cls("other", mask=_four("mask", mask.table, extent))
-        mask.fits(extent)
-        lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
-        if mask.is_interval:
-            name = "full" if lo is None and hi is None else "other"
-            return cls("causal" if mask is causal else name, lo, hi)
-        if torch.compiler.is_compiling():
-            return cls("other", mask=_four("mask", mask.predicate(extent.where()), extent))
-        return cls("other", lo, hi, predicate=mask)
-
-    def of_rows(self, rows: tuple[range, ...], *, shift: int) -> "_Seen":
-        """The same for some of the queries, counted from 0; keys are all of them."""
-        lo, hi, mask = (_taken(x, rows) for x in (self.lo, self.hi, self.mask))
-        picked = self.predicate and _picked(self.predicate, rows, shift=shift)
-        return replace(self, lo=lo, hi=hi, mask=mask, predicate=picked)
+def _visibility(options: Options, weights: Weights, extent: Extent) -> Visibility:
+    given = options.mask
+    if isinstance(given, Tensor) and given.dtype != torch.bool:
+        return of_float(given, extent)
+    mask = full_mask if given is None else as_mask(given)
+    if isinstance(weights, Decay):
+        mask = causal if mask is full_mask or mask is causal else mask & causal
+    return Visibility.of_mask(mask, extent)
 
 
-def _taken(x: Tensor | None, rows: tuple[range, ...]) -> Tensor | None:
-    """Some queries of a tensor whose third dimension is queries, or 1."""
-    if x is None or x.shape[2] == 1:
-        return x
-    parts = [x[:, :, run.start : run.stop] for run in rows] or [x[:, :, :0]]
-    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
-
-
-def _picked(mask: Mask, rows: tuple[range, ...], *, shift: int) -> Mask:
-    """A mask asked by the index of a query among `rows`."""
-    runs = [torch.arange(run.start, run.stop, device="cpu") for run in rows]
-    index = torch.cat(runs) if runs else torch.arange(0, device="cpu")
-    return Mask(
-        lambda w: mask.predicate(w._replace(q=index.to(w.q.device)[w.q], shift=shift)), mask.name
-    )
-
-
-def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:
-    if bound is None:
-        return None
-    return bound.clamp(0, extent.keys).to(torch.int32)
-
-
-def _four(name: str, x: Tensor, extent: Extent) -> Tensor:
-    """A table with four dimensions, checked to broadcast to [B,H,Q,K]."""
-    if x.dim() > 4:
-        raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
-    check_device(name, x, extent.device)
-    x = x[(None,) * (4 - x.dim())]
-    check_broadcast(name, x, extent[:4])
-    return x
+def _index(rows: tuple[range, ...], *, device: torch.device) -> slice | Tensor:
+    """Runs of queries as one index; a single run is a slice."""
+    if len(rows) == 1:
+        return slice(rows[0].start, rows[0].stop)
+    runs = [torch.arange(run.start, run.stop, device=device) for run in rows]
+    return torch.cat(runs) if runs else slice(0, 0)
 
 
 def _biases(
-    options: Options, seen: _Seen, extent: Extent, *, dtype: torch.dtype
+    options: Options, added: Tensor | None, extent: Extent
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Bias table (a float mask included), relative table, ALiBi slopes."""
-    bias, relative, slopes = seen.added, None, None
+    bias, relative, slopes = added, None, None
     match options.bias:
         case None:
             pass
         case Tensor():
-            table = _four("bias", options.bias, extent)
+            table = check_table("bias", options.bias, extent)
             if not table.is_floating_point():
                 raise ArgumentTypeError("bias.dtype", "floating point", table.dtype)
             bias = table if bias is None else bias + table

@@ -1,71 +1,283 @@
-"""How many keys does each row see? Intervals are subtracted; anything else is counted in slices."""
+"""Which keys each row of a call sees, and how many: one type for masks, kernels and models.
+
+Key j is visible to row i where all of these allow it:
+
+    lo_i <= j < hi_i,   table_ij,   predicate(b, h, i, j),   added_ij > -inf.
+
+Each part is optional; a mask that is an interval has bounds only. Selecting some rows and keys
+keeps their indices, so that bounds and predicates keep their meaning:
+
+    >>> from attentropy.core.masks import Extent, causal
+    >>> seen = Visibility.of_mask(causal, Extent(1, 1, 4, 6, torch.device("cpu")))
+    >>> seen.visible.tolist()
+    [[[3, 4, 5, 6]]]
+    >>> seen.select(Span(queries=slice(1, 3), keys=slice(3, 6))).dense().int().tolist()
+    [[[[1, 0, 0], [1, 1, 0]]]]
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attentropy.core.masks import Extent, Mask, Where
+from attentropy.core.errors import ArgumentTypeError
+from attentropy.core.masks import Extent, Mask, Where, causal, check_table, full
 
 SLICE = 1 << 22
+ALL = slice(None)
 
 
-def count(
-    extent: Extent,
-    *,
-    lo: Tensor | None = None,
-    hi: Tensor | None = None,
-    mask: Tensor | None = None,
-    predicate: Mask | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Visible keys of each row, int64, broadcastable to [B,H,Q]; arguments as in Call."""
-    if mask is None and predicate is None and bias is None:
-        return _span(extent, lo, hi)
-    where = extent.where()
-    counts = []
-    first = 0
-    for q in where.q.flatten().split(max(1, SLICE // max(1, extent.keys))):
-        rows = slice(first, first + len(q))
-        first += len(q)
-        part = where._replace(q=q.view(1, 1, -1, 1))
-        seen = _tables(part, lo=lo, hi=hi, mask=mask, bias=bias, rows=rows)
-        if predicate is not None:
-            seen = seen & predicate.predicate(part)
-        counts.append(seen.sum(-1))
-    return torch.cat(counts, 2)
+class Span(NamedTuple):
+    """Some batch entries, query heads, queries and keys of a call; queries may be an index [R]."""
+
+    batch: slice = ALL
+    heads: slice = ALL
+    queries: slice | Tensor = ALL
+    keys: slice = ALL
+
+    def of(self, x: Tensor) -> Tensor:
+        """The part of a tensor [B,H,Q] or [B,H,Q,K]; dimensions of size 1 stay as they are."""
+        return x[tuple(s if n != 1 else ALL for s, n in zip(self, x.shape, strict=False))]
 
 
-def _span(extent: Extent, lo: Tensor | None, hi: Tensor | None) -> Tensor:
-    shape = (1, 1, extent.queries)
-    if lo is None and hi is None:
-        return torch.full(shape, extent.keys, device=extent.device)
-    last: Tensor | int = extent.keys if hi is None else hi.long()
-    span = last if lo is None else (last - lo.long()).clamp(min=0)
-    assert isinstance(span, Tensor)
-    return span.expand(*span.shape[:2], extent.queries)
+class Origin(NamedTuple):
+    """Where rows and keys stand in the whole call: first indices, or an index for each.
+
+    `queries` may be an index [Q], `keys` one that broadcasts to [B,H,Q,1]; `shift` added to the
+    index of a query is its position among the keys.
+    """
+
+    batch: int
+    heads: int
+    queries: int | Tensor
+    keys: int | Tensor
+    shift: int
 
 
-def _tables(
-    where: Where,
-    *,
-    lo: Tensor | None,
-    hi: Tensor | None,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    rows: slice,
-) -> Tensor:
-    """Visible as far as intervals and tables say, for some of the rows."""
-    seen = torch.ones_like(where.q * where.k, dtype=torch.bool)
-    if lo is not None:
-        seen = seen & (where.k >= of_rows(lo, rows)[..., None])
-    if hi is not None:
-        seen = seen & (where.k < of_rows(hi, rows)[..., None])
-    if mask is not None:
-        seen = seen & of_rows(mask, rows)
-    if bias is not None:
-        seen = seen & ~of_rows(bias, rows).isneginf()
-    return seen
+class Visibility(NamedTuple):
+    """Who sees whom among the rows and keys of an extent.
+
+    Attributes:
+        extent: sizes and device.
+        lo: int32, broadcastable to [B,H,Q], first visible key; None means 0.
+        hi: like `lo`, one past the last visible key; None means all.
+        table: bool, 4-D and broadcastable to [B,H,Q,K].
+        predicate: a mask that is no interval, asked by indices.
+        added: the bias, whose entries of -inf hide keys; 4-D and broadcastable to [B,H,Q,K].
+        shape: "full", "causal" (no key after the query's own) or "other": what the parts amount
+            to, `added` apart.
+        origin: where rows and keys stand in the whole call; None if this is the whole.
+        counted: the number of visible keys of each row, where it is known.
+    """
+
+    extent: Extent
+    lo: Tensor | None = None
+    hi: Tensor | None = None
+    table: Tensor | None = None
+    predicate: Mask | None = None
+    added: Tensor | None = None
+    shape: str = "other"
+    origin: Origin | None = None
+    counted: Tensor | None = None
+
+    @classmethod
+    def of_mask(cls, mask: Mask | None, extent: Extent) -> "Visibility":
+        """What a mask shows; raises if it does not fit."""
+        if mask is None:
+            mask = full
+        if mask.table is not None:
+            return cls(extent, table=check_table("mask", mask.table, extent))
+        mask.fits(extent)
+        lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
+        if mask.is_interval:
+            shape = "full" if lo is None and hi is None else "other"
+            return cls(extent, lo, hi, shape="causal" if mask is causal else shape)
+        if torch.compiler.is_compiling():
+            return cls(extent, table=check_table("mask", mask.predicate(extent.where()), extent))
+        return cls(extent, lo, hi, predicate=mask)
+
+    @property
+    def where(self) -> Where:
+        """Indices of rows and keys in the whole call, each broadcastable to [B,H,Q,K]."""
+        if self.origin is None:
+            return self.extent.where()
+        sizes, device, firsts = self.extent[:4], self.extent.device, self.origin[:4]
+        b, h, q, k = (
+            _index(first, n, dim, device=device)
+            for dim, (first, n) in enumerate(zip(firsts, sizes, strict=True))
+        )
+        return Where(b, h, q, k, self.origin.shift)
+
+    @property
+    def positions(self) -> Tensor:
+        """The place of each query among the keys, [Q]."""
+        return self.where.position.flatten()
+
+    @property
+    def is_interval(self) -> bool:
+        """Do the bounds tell everything?"""
+        return self.table is None and self.predicate is None and self.added is None
+
+    @property
+    def hides(self) -> bool:
+        """Can any key be hidden?"""
+        return not (self.is_interval and self.lo is None and self.hi is None)
+
+    @property
+    def visible(self) -> Tensor:
+        """Number of visible keys of each row, int64, broadcastable to [B,H,Q]; never negative."""
+        if self.counted is not None:
+            return self.counted
+        one_range = self.origin is None or isinstance(self.origin.keys, int)
+        return self._span() if self.is_interval and one_range else self._tally()
+
+    def with_visible(self) -> "Visibility":
+        """The same, with the count worked out."""
+        return self._replace(counted=self.visible)
+
+    def sees(self) -> Tensor:
+        """Is each key visible? Bool, broadcastable to [B,H,Q,K]."""
+        where = self.where
+        seen = torch.ones_like(where.k, dtype=torch.bool)
+        if self.lo is not None:
+            seen = seen & (where.k >= self.lo[..., None])
+        if self.hi is not None:
+            seen = seen & (where.k < self.hi[..., None])
+        if self.table is not None:
+            seen = seen & self.table
+        if self.predicate is not None:
+            seen = seen & self.predicate.predicate(where)
+        if self.added is not None:
+            seen = seen & ~self.added.isneginf()
+        return seen
+
+    def dense(self) -> Tensor:
+        """The whole of it, bool [B,H,Q,K]."""
+        return self.sees().expand(self.extent[:4])
+
+    def select(self, span: Span) -> "Visibility":
+        """Some rows and keys; they keep their indices in the whole call."""
+        before = self.origin or Origin(0, 0, 0, 0, self.extent.shift)
+        sizes = [
+            len(part) if isinstance(part, Tensor) else len(range(n)[part])
+            for part, n in zip(span, self.extent[:4], strict=True)
+        ]
+        batch, heads, queries, keys = (
+            _moved(first, part) for first, part in zip(before[:4], span, strict=True)
+        )
+        lo, hi, table, added = (
+            None if x is None else span.of(x) for x in (self.lo, self.hi, self.table, self.added)
+        )
+        known = self.counted is not None and span.keys is ALL
+        return Visibility(
+            Extent(sizes[0], sizes[1], sizes[2], sizes[3], self.extent.device),
+            lo,
+            hi,
+            table,
+            self.predicate,
+            added,
+            self.shape,
+            Origin(batch, heads, queries, keys, before.shift),  # type: ignore[arg-type]
+            span.of(self.counted) if self.counted is not None and known else None,
+        )
+
+    def pairs(self, key: Tensor) -> "Visibility":
+        """One key for each row: `key` broadcasts to [B,H,Q], and the last dimension becomes 1.
+
+        Indices outside of the keys are hidden.
+        """
+        at = key[..., None]
+        inside = (at >= 0) & (at < self.extent.keys)
+        index = at.clamp(0, max(0, self.extent.keys - 1))
+        table, added = (
+            None if x is None else gathered(x, index, self.extent) for x in (self.table, self.added)
+        )
+        before = self.origin or Origin(0, 0, 0, 0, self.extent.shift)
+        return self._replace(
+            extent=self.extent._replace(keys=1),
+            table=inside if table is None else table & inside,
+            added=added,
+            shape="other",
+            origin=before._replace(keys=index + before.keys),
+            counted=None,
+        )
+
+    def rebased(self) -> "Visibility":
+        """The same as a whole of its own, in which rows and keys count from 0."""
+        if self.origin is None:
+            return self
+        lo, hi = self.bounds()
+        predicate = None if self.predicate is None else _asked_at(self.predicate, self.where)
+        return self._replace(lo=lo, hi=hi, predicate=predicate, origin=None)
+
+    def bounds(self) -> tuple[Tensor | None, Tensor | None]:
+        """The first visible key and one past the last, counted from the first key held here."""
+        if self.origin is None:
+            return self.lo, self.hi
+        first = self.origin.keys
+        lo, hi = (None if x is None else _clamped(x - first, self.extent) for x in self[1:3])
+        return lo, hi
+
+    def _span(self) -> Tensor:
+        shape, (lo, hi) = (1, 1, self.extent.queries), self.bounds()
+        if lo is None and hi is None:
+            return torch.full(shape, self.extent.keys, device=self.extent.device)
+        last: Tensor | int = self.extent.keys if hi is None else hi.long()
+        span = last if lo is None else (last - lo.long()).clamp(min=0)
+        assert isinstance(span, Tensor)
+        return span.expand(*span.shape[:2], self.extent.queries)
+
+    def _tally(self) -> Tensor:
+        """Counted in slices of rows, so that nothing of size n x n is held."""
+        if torch.compiler.is_compiling():  # slices would be a graph for every length
+            return self.dense().sum(-1)
+        step = max(1, SLICE // max(1, self.extent.keys))
+        queries = self.extent.queries
+        counts = []
+        for start in range(0, queries, step) or (0,):
+            rows = slice(start, min(start + step, queries))
+            seen = self.select(Span(queries=rows)).sees()
+            counts.append(seen.expand(*seen.shape[:2], rows.stop - start, -1).sum(-1))
+        return torch.cat(counts, 2)
 
 
-def of_rows(x: Tensor, rows: slice) -> Tensor:
-    """Some queries of a tensor whose third dimension is queries, or 1."""
-    return x[:, :, rows] if x.shape[2] > 1 else x
+def _asked_at(mask: Mask, where: Where) -> Mask:
+    """The mask, asked by places within `where`."""
+    b, h, q, k = (index.flatten() for index in where[:4])
+    return Mask(
+        lambda w: mask.predicate(Where(b[w.b], h[w.h], q[w.q], k[w.k], where.shift)), mask.name
+    )
+
+
+def _index(first: int | Tensor, count: int, dim: int, *, device: torch.device) -> Tensor:
+    """Indices along a dimension of four."""
+    if isinstance(first, Tensor) and first.dim() == 4:
+        return first
+    shape = [-1 if i == dim else 1 for i in range(4)]
+    if isinstance(first, Tensor):
+        return first.view(shape)
+    return torch.arange(first, first + count, device=device).view(shape)
+
+
+def _moved(first: int | Tensor, part: slice | Tensor) -> int | Tensor:
+    """The first index, or all of them, of a part of what starts at `first`."""
+    if isinstance(first, Tensor):
+        return first if part is ALL else first[part]
+    return first + part if isinstance(part, Tensor) else first + (part.start or 0)
+
+
+def gathered(x: Tensor, key: Tensor, extent: Extent) -> Tensor:
+    """The column `key` [...,1] of a table that broadcasts to [B,H,Q,K], for each row."""
+    shape = torch.broadcast_shapes(x.shape[:3], key.shape[:3])
+    return x.expand(*shape, extent.keys).gather(-1, key.expand(*shape, 1))
+
+
+def of_float(mask: Tensor, extent: Extent) -> Visibility:
+    """A float mask: its entries of -inf hide keys."""
+    if not mask.is_floating_point():
+        raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
+    return Visibility(extent, added=check_table("mask", mask, extent))
+
+
+def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:
+    return None if bound is None else bound.clamp(0, extent.keys).to(torch.int32)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
-from attentropy.core.visibility import of_rows
+from attentropy.core.visibility import Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
 from attentropy.distributed.merging import Flow, Merging, Softmax, Sums
-from attentropy.distributed.parts import Bounds, Run, bounds, cut, of_keys
+from attentropy.distributed.parts import Bounds, Run, bounds, cut
 from attentropy.distributed.transport import Gather, Ring
 from attentropy.kernels.autograd import once
 
@@ -46,10 +46,11 @@ class Journey:
                     continue
                 k_part, v_part = k[:, :, columns], v[:, :, columns]
                 call = cut(self.call, run, keys, whole=seen.shows(keys), k=k_part, v=v_part)
-                if call.shape != "other" or bool(call.visible.any()):
+                if call.seen.shape != "other" or bool(call.visible.any()):
                     if not call.weights.probabilities:
                         # what divides by the number of visible keys means those of the whole
-                        call = call._replace(visible=of_rows(self.call.visible, run.rows))
+                        count = Span(queries=run.rows).of(self.call.visible)
+                        call = call._replace(seen=call.seen._replace(counted=count))
                     yield _Part(index, run, keys, columns, call)
 
 
@@ -75,7 +76,7 @@ def journey(
     for run in rows:
         runs.append(Run(slice(first, first + len(run)), run.start + shift))
         first += len(run)
-    seen = tuple(bounds(call, run, keys=route.keys) for run in runs)
+    seen = tuple(bounds(call, run) for run in runs)
     merging, weights = _merging(call.weights)
     call = call._replace(weights=weights)
     return Journey(call, tuple(runs), seen, route, kernel, merging)
@@ -194,12 +195,13 @@ def _part_gradients(
 
 
 def _add(part: _Part, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
+    span = Span(queries=part.run.rows, keys=slice(part.keys.start, part.keys.stop))
     places = {
         "q": lambda x: x[:, :, part.run.rows],
         "k": lambda x: x[:, :, part.columns],
         "v": lambda x: x[:, :, part.columns],
-        "scale": lambda x: of_rows(x, part.run.rows),
-        "bias": lambda x: of_keys(of_rows(x, part.run.rows), part.keys),
+        "scale": span.of,
+        "bias": span.of,
     }
     for name, gradient in found.items():
         if gradient is not None:

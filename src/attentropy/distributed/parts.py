@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.core.masks import Extent, Mask
-from attentropy.core.visibility import count, of_rows
+from attentropy.core.visibility import Span
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Run:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of rows."""
         return int(self.rows.stop - self.rows.start)
 
 
@@ -43,10 +42,11 @@ class Bounds:
         return self.lo[1] <= keys.start and self.hi[0] >= keys.stop
 
 
-def bounds(call: Call, run: Run, *, keys: int) -> Bounds:
-    """The bounds of a run of rows of a call over so many keys."""
-    lo = (0, 0) if call.lo is None else _range(of_rows(call.lo, run.rows))
-    hi = (keys, keys) if call.hi is None else _range(of_rows(call.hi, run.rows))
+def bounds(call: Call, run: Run) -> Bounds:
+    """Between which keys the rows of a run look."""
+    seen, keys = call.seen.select(Span(queries=run.rows)), call.extent.keys
+    lo = (0, 0) if seen.lo is None else _range(seen.lo)
+    hi = (keys, keys) if seen.hi is None else _range(seen.hi)
     return Bounds(lo, hi)
 
 
@@ -57,62 +57,37 @@ def _range(x: Tensor) -> tuple[int, int]:
     return low, high
 
 
-def of_keys(x: Tensor, keys: range) -> Tensor:
-    """Some keys of a tensor whose fourth dimension is keys, or 1."""
-    return x[..., keys.start : keys.stop] if x.shape[3] > 1 else x
-
-
 def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
     """The call of the rows of a run on the keys of a range, k and v.
 
     `run.at` and `keys` are positions among the keys of the whole sequence; `whole` says that the
     intervals show every row all of these keys.
     """
-    lo, hi = (None if whole else _bound(x, run, keys) for x in (call.lo, call.hi))
-    table, bias = (_table(x, run, keys) for x in (call.mask, call.bias))
-    predicate = None if call.predicate is None else _moved(call.predicate, run, keys)
-    part = call._replace(
+    span = Span(queries=run.rows, keys=slice(keys.start, keys.stop))
+    seen = call.seen.select(span).rebased()
+    if whole:
+        seen = seen._replace(lo=None, hi=None)
+    return call._replace(
         q=call.q[:, :, run.rows],
         k=k,
         v=v,
-        scale=of_rows(call.scale, run.rows),
-        lo=lo,
-        hi=hi,
-        mask=table,
-        predicate=predicate,
-        bias=bias,
+        scale=span.of(call.scale),
+        seen=seen._replace(shape=_shape(call, run, keys, whole=whole)).with_visible(),
+        bias=None if call.bias is None else span.of(call.bias),
         relative=_relative(call, run, keys),
         slopes=None,
         sink=None,
         seed=_seed(call.seed, run, keys),
-        shape=_shape(call, run, keys, whole=whole),
     )
-    return part._replace(visible=visible(part))
-
-
-def _bound(x: Tensor | None, run: Run, keys: range) -> Tensor | None:
-    if x is None:
-        return None
-    return (of_rows(x, run.rows) - keys.start).clamp(0, len(keys))
-
-
-def _table(x: Tensor | None, run: Run, keys: range) -> Tensor | None:
-    return None if x is None else of_keys(of_rows(x, run.rows), keys)
-
-
-def _moved(mask: Mask, run: Run, keys: range) -> Mask:
-    """The mask of the call, asked by the indices of a part."""
-    first = run.rows.start
-    return Mask(lambda w: mask.predicate(w._replace(q=w.q + first, k=w.k + keys.start)), mask.name)
 
 
 def _shape(call: Call, run: Run, keys: range, *, whole: bool) -> str:
-    if call.shape == "other":
+    if call.seen.shape == "other":
         return "other"
     if whole:
         return "full"
     aligned = run.at - keys.start == len(keys) - run.count
-    return "causal" if call.shape == "causal" and aligned else "other"
+    return "causal" if call.seen.shape == "causal" and aligned else "other"
 
 
 def _relative(call: Call, run: Run, keys: range) -> Tensor | None:
@@ -136,17 +111,3 @@ def _seed(seed: Tensor | None, run: Run, keys: range) -> Tensor | None:
         return None
     mixed = int(seed) + 0x9E3779B97F4A7C15 * (run.at + 1) + 0xD1B54A32D192ED03 * keys.start
     return torch.tensor(mixed % 2**62, device="cpu")
-
-
-def visible(part: Call) -> Tensor:
-    """How many keys of a part each row sees; int64, broadcastable to [B,H,Q]."""
-    batch, heads, queries, _ = part.q.shape
-    extent = Extent(batch, heads, queries, part.k.shape[2], part.q.device)
-    return count(
-        extent,
-        lo=part.lo,
-        hi=part.hi,
-        mask=part.mask,
-        predicate=part.predicate,
-        bias=part.bias,
-    )

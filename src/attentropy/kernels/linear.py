@@ -23,7 +23,7 @@ def lacks(call: Call) -> str | None:
         return f"{type(call.weights).__name__} weights (only Kernelised and Decay)"
     if call.dropout:
         return "dropout"
-    if call.shape == "other" or call.bias is not None:
+    if call.seen.shape == "other" or call.bias is not None:
         return "masks other than full and causal"
     return None
 
@@ -44,7 +44,7 @@ def _kernelised(call: Call) -> Rows:
     q, k, v = (x.to(wide) for x in (call.q, call.k, call.v))
     k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v))
     one = torch.ones_like(v[..., :1])
-    over = _causal_product if call.shape == "causal" else _full_product
+    over = _causal_product if call.seen.shape == "causal" else _full_product
     mixed = over(q, k, torch.cat([v, one], -1))
     o, n1 = mixed[..., :-1], mixed[..., -1]
     # sum_j (q . k_j)^2 = q . sum_j k_j (k_j . q)

@@ -20,7 +20,10 @@ _STEPS = 0x9E3779B9, 0xBB67AE85
 
 
 def uniform(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
-    """Uniform numbers in (0, 1), one for each index of the broadcast shape; k is a range."""
+    """Uniform numbers in (0, 1), one for each index of the broadcast shape.
+
+    k is a range, or one key for each row.
+    """
     # 23 bits, centred in their cell: exact in float32 and never 0 or 1
     words = [(x >> 9).to(dtype) for x in _words(seed, where)]
     return _interleaved(words, where).add_(0.5).mul_(2.0**-23)
@@ -39,7 +42,10 @@ def kept(seed: int, where: Where, *, rate: float, dtype: torch.dtype) -> Tensor:
 
 
 def _words(seed: int, where: Where) -> tuple[Tensor, ...]:
-    """Four words for every four keys, from the last multiple of 4 on."""
+    """Four words for every four keys, from the last multiple of 4 on; or four for every key."""
+    if _is_scattered(where):
+        key = (seed & _LOW, seed >> 32 & _LOW)
+        return philox(key, (where.k // 4, where.q, where.h, where.b))
     first, count = _range(where)
     fours = torch.arange(first // 4, (first + count + 3) // 4, device=where.k.device)
     return philox((seed & _LOW, seed >> 32 & _LOW), (fours, where.q, where.h, where.b))
@@ -47,9 +53,17 @@ def _words(seed: int, where: Where) -> tuple[Tensor, ...]:
 
 def _interleaved(words: list[Tensor], where: Where) -> Tensor:
     """One word for every key."""
+    if _is_scattered(where):
+        every = torch.stack(torch.broadcast_tensors(*words), -1)
+        return every.gather(-1, (where.k % 4).expand(every.shape[:-1])[..., None])[..., 0]
     first, count = _range(where)
     found = torch.stack(torch.broadcast_tensors(*words), -1).flatten(-2)
     return found[..., first % 4 : first % 4 + count]
+
+
+def _is_scattered(where: Where) -> bool:
+    """Does each row have keys of its own, rather than all of them one range?"""
+    return where.k.numel() != where.k.shape[-1]
 
 
 def _range(where: Where) -> tuple[int, int]:

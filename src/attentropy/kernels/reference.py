@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows
-from attentropy.core.masks import Extent
 from attentropy.core.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
 from attentropy.kernels import noise
 
@@ -19,7 +18,7 @@ def lacks(call: Call) -> str | None:
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row, by materialising everything in float64."""
-    hidden = ~visible(call)
+    hidden = ~call.seen.dense()
     s = logits(call, hidden)
     if call.weights.probabilities:
         rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
@@ -30,35 +29,12 @@ def attend(call: Call) -> Rows:
     return Rows(rows[0].to(call.v.dtype), *stats)  # type: ignore[arg-type]
 
 
-def extent(call: Call) -> Extent:
-    """B, H, Q, K and the device of a call."""
-    batch, heads, queries, _ = call.q.shape
-    return Extent(batch, heads, queries, call.k.shape[2], call.q.device)
-
-
-def visible(call: Call) -> Tensor:
-    """Which key each query may see, bool [B,H,Q,K]."""
-    where = extent(call).where()
-    seen = torch.ones(extent(call)[:4], dtype=torch.bool, device=call.q.device)
-    if call.lo is not None:
-        seen = seen & (where.k >= call.lo[..., None])
-    if call.hi is not None:
-        seen = seen & (where.k < call.hi[..., None])
-    if call.mask is not None:
-        seen = seen & call.mask
-    if call.predicate is not None:
-        seen = seen & call.predicate.predicate(where)
-    if call.bias is not None:
-        seen = seen & ~call.bias.isneginf()
-    return seen
-
-
 def logits(call: Call, hidden: Tensor) -> Tensor:
     """S [B,H,Q,K] in float64; of a hidden pair anything, without a gradient."""
     s = call.scale.double()[..., None].masked_fill(hidden, 0.0) * _product(call, hidden)
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
-    where = extent(call).where()
+    where = call.seen.where
     distance = where.k - where.position
     if call.bias is not None:
         s = s + call.bias.double()
@@ -88,7 +64,7 @@ def _per_query_head(x: Tensor, heads: int) -> Tensor:
 
 def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     if isinstance(call.weights, Gumbel):
-        drawn = noise.gumbel(_seed(call), extent(call).where(), dtype=torch.float64)
+        drawn = noise.gumbel(_seed(call), call.seen.where, dtype=torch.float64)
         s = (s + drawn) / call.weights.tau
     m, argmax = _top(s, hidden)
     unseen = hidden.all(-1)
@@ -133,7 +109,7 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     weights = call.weights
     m, argmax = _top(s, hidden)
     if isinstance(weights, Decay):
-        w = extent(call).where()
+        w = call.seen.where
         rate = weights.of_heads(call.q.shape[1], like=s).view(-1, 1, 1)
         s = rate ** (w.position - w.k).clamp(min=0)
     f = s.relu().square() if _squares(weights) else s
@@ -168,7 +144,7 @@ def _norm(call: Call, f: Tensor) -> Tensor:
 def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
     """sum_j weights_ij v_j over the visible keys; a hidden NaN stays hidden."""
     if call.dropout:
-        where = extent(call).where()
+        where = call.seen.where
         weights = weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
     v = _per_query_head(call.v, call.q.shape[1]).double()
     if _finite(weights, v):

@@ -11,6 +11,8 @@ import torch
 from hypothesis import strategies as st
 
 from attentropy.core.call import Call
+from attentropy.core.masks import Extent
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels import reference
 from attentropy.kernels.fused import kernel as fused
@@ -127,8 +129,19 @@ def make(shape, extras=(), *, layouts=("contiguous",) * 3, dtype=torch.float32, 
         fields["scale"] = torch.rand(b, h, n, generator=g)
     if "head scale" in extras:
         fields["scale"] = torch.rand(1, h, 1, generator=g)
-    call = Call(q=q, k=k, v=v, weights=Softmax(), visible=torch.zeros(1, 1, 1), **fields)
-    return call._replace(visible=reference.visible(call).sum(-1))
+    seen = Visibility(
+        Extent(b, h, n, m, q.device),
+        fields.pop("lo", None),
+        fields.pop("hi", None),
+        fields.pop("mask", None),
+        added=fields.get("bias"),
+    )
+    return Call(q=q, k=k, v=v, weights=Softmax(), seen=seen.with_visible(), **fields)
+
+
+def within(call, lo, hi):
+    """The same call with other bounds."""
+    return call._replace(seen=call.seen._replace(lo=lo, hi=hi, counted=None).with_visible())
 
 
 def naive(call):
@@ -148,7 +161,7 @@ def naive(call):
         s = s + call.relative[:, distance.clamp(-reach, reach) + reach]
     if call.slopes is not None:
         s = s - call.slopes.view(-1, 1, 1) * distance.abs()
-    hidden = ~reference.visible(call)
+    hidden = ~call.seen.dense()
     blind = hidden.all(-1, keepdim=True)
     s = s.masked_fill(hidden, -math.inf).masked_fill(blind, 0.0)
     p = s.softmax(-1).masked_fill(hidden, 0.0)
@@ -204,9 +217,7 @@ def uncertainty(call, name):
     longest = {n: getattr(call, n).float().norm(dim=-1).max().item() for n in ("q", "k", "v")}
     ds = longest["v"] * call.v.shape[-1] ** 0.5 + 8.0
     scale = call.scale.abs().max().item()
-    logit = (
-        reference.logits(call, ~reference.visible(call)).abs().nan_to_num(posinf=0.0).max().item()
-    )
+    logit = reference.logits(call, ~call.seen.dense()).abs().nan_to_num(posinf=0.0).max().item()
     rows = (call.q.shape[0] * call.q.shape[1] * call.q.shape[2]) ** 0.5
     return {
         "dq": ds * scale * longest["k"],

@@ -92,8 +92,8 @@ class TestAgainstReference:
 
 
 def _logits(call):
-    s = reference.logits(call, ~reference.visible(call))
-    return s.masked_fill(~reference.visible(call), -torch.inf)
+    s = reference.logits(call, ~call.seen.dense())
+    return s.masked_fill(~call.seen.dense(), -torch.inf)
 
 
 @pytest.mark.parametrize("isa", ISAS)

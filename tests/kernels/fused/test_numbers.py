@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+from attentropy.core.visibility import Span
 from attentropy.kernels import reference
 from attentropy.kernels.fused import kernel as fused
-from tests.kernels.fused.cases import ISAS, error, make, serving
+from tests.kernels.fused.cases import ISAS, error, make, serving, within
 
 pytestmark = pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
 DTYPES = [torch.float32, torch.bfloat16]
@@ -40,7 +41,7 @@ def test_rows_that_see_nothing(isa, dtype, rows):
     call = make((1, 2, 1, rows, 150, 32, 32), dtype=dtype)
     lo = torch.full((1, 1, rows), 20).int()
     hi = torch.where(torch.arange(rows) % 2 == 0, 20, 90).int().view(1, 1, rows)
-    call = call._replace(lo=lo, hi=hi)
+    call = within(call, lo, hi)
     with serving(isa):
         got = fused.attend(call)
         dq, dk, dv = gradients(call)
@@ -72,7 +73,7 @@ def test_nan_and_inf_reach_what_sees_them_and_nothing_else(isa, bad, name, mask)
         torch.testing.assert_close(x[finite].double(), y[finite].double(), rtol=1e-4, atol=1e-5)
     # a key keeps finite gradients unless a row that sees it has gone bad
     bad_rows = ~want.out.isfinite().all(-1) | want.entropy.isnan()
-    touched = (reference.visible(call) & bad_rows[..., None]).any(-2).any(1)
+    touched = (call.seen.dense() & bad_rows[..., None]).any(-2).any(1)
     for x in (dk, dv):
         assert x[0, 0][~touched[0]].isfinite().all()
     assert name == "v" or dv[0, 0][touched[0]].isnan().any(-1).all()
@@ -126,7 +127,7 @@ def test_one_hot_rows_have_no_entropy_at_all(isa, dtype, rows):
     call = make((1, 1, 1, rows, 300, 32, 32), dtype=dtype)
     only = torch.arange(rows).int().view(1, 1, rows) * 2
     with serving(isa):
-        one = fused.attend(call._replace(lo=only, hi=only + 1))
+        one = fused.attend(within(call, only, only + 1))
         k = torch.zeros_like(call.k)
         k[0, 0, 200] = 1
         sharp = fused.attend(
@@ -169,9 +170,8 @@ def test_ties_go_to_the_lowest_key():
     got = fused.attend(call._replace(k=torch.zeros_like(call.k)))
     assert (got.argmax == 0).all()
     assert torch.equal(got.entropy, torch.full_like(got.entropy, math.log(700)))
-    few = call._replace(
-        q=call.q[:, :, :2], k=torch.zeros_like(call.k), visible=call.visible[:, :, :2]
-    )
+    seen = call.seen.select(Span(queries=slice(0, 2))).rebased()
+    few = call._replace(q=call.q[:, :, :2], k=torch.zeros_like(call.k), seen=seen)
     assert (fused.attend(few).argmax == 0).all()
 
 

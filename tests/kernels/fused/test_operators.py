@@ -19,7 +19,7 @@ def arguments(extras, *, grad=True, dtype=torch.float32):
     call = make((1, 2, 1, 20, 30, 8, 6), extras, dtype=dtype)
     inputs = [
         call.q, call.k, call.v, call.scale, call.bias, call.relative,
-        call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
+        call.seen.lo, call.seen.hi, call.seen.table, call.slopes, call.softcap or 0.0,
     ]  # fmt: skip
     for x in inputs[:6]:
         if x is not None:

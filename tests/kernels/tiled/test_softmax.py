@@ -3,7 +3,7 @@ import torch
 
 import attentropy as at
 from attentropy.core.resolve import Options, resolve
-from attentropy.kernels.tiled import bounded, means, tiles
+from attentropy.kernels.tiled import bounded, means, scratch, tiles
 from tests.cases import SHAPES, Shape, assert_same, masks, options, run
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -231,9 +231,9 @@ def test_memory_of_huge_pages_or_without(dtype, monkeypatch):
         raise OSError
 
     size = (1 << 20) + 3
-    found = [tiles._memory(size, dtype=dtype)]
-    monkeypatch.setattr(tiles.mmap, "mmap", refused)
-    found.append(tiles._memory(size, dtype=dtype))
+    found = [scratch._memory(size, dtype=dtype)]
+    monkeypatch.setattr(scratch.mmap, "mmap", refused)
+    found.append(scratch._memory(size, dtype=dtype))
     for x in found:
         assert (len(x), x.dtype) == (size, dtype)
         assert x.fill_(2).sum() == 2 * size

@@ -60,7 +60,7 @@ def lacks(call: Call) -> str | None:
         return "weights other than Softmax"
     if call.additive is not None:
         return "the additive score"
-    if call.predicate is not None:
+    if call.seen.predicate is not None:
         return "a tile predicate mask"
     if call.dropout:
         return "dropout"
@@ -86,7 +86,7 @@ def inputs(call: Call) -> Inputs:
     """What the kernel reads of a call."""
     return Inputs(
         call.q, call.k, call.v, call.scale, call.bias, call.relative,
-        call.lo, call.hi, call.mask, call.slopes, call.softcap or 0.0,
+        call.seen.lo, call.seen.hi, call.seen.table, call.slopes, call.softcap or 0.0,
     )  # fmt: skip
 
 

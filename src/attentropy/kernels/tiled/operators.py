@@ -11,6 +11,8 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.masks import Extent
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import (
     L1,
     L2,
@@ -70,7 +72,7 @@ def arguments(call: Call) -> tuple[Any, ...]:
     """The fields of a call in the order of the operators' arguments."""
     return (
         call.q, call.k, call.v, call.scale, call.bias, call.relative, call.additive,
-        call.visible, call.lo, call.hi, call.mask, call.slopes, call.seed,
+        call.visible, call.seen.lo, call.seen.hi, call.seen.table, call.slopes, call.seed,
         call.softcap, call.dropout, encode(call.weights),
     )  # fmt: skip
 
@@ -83,7 +85,11 @@ _NAMES = (
 
 def _call(arguments: tuple[Any, ...]) -> Call:
     fields = dict(zip(_NAMES, arguments, strict=False))
-    return Call(weights=decode(arguments[len(_NAMES)]), **fields)
+    visible, lo, hi, table = (fields.pop(name) for name in ("visible", "lo", "hi", "mask"))
+    bias, (batch, heads, queries, _) = fields["bias"], fields["q"].shape
+    extent = Extent(batch, heads, queries, fields["k"].shape[2], fields["q"].device)
+    seen = Visibility(extent, lo, hi, table, added=bias, counted=visible)
+    return Call(weights=decode(arguments[len(_NAMES)]), seen=seen, **fields)
 
 
 def _statistics(q: Tensor) -> Tensor:

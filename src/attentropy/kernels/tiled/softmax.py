@@ -17,15 +17,14 @@ from attentropy.core.states import blind, merge, pivot
 from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.tiled import bounded
 from attentropy.kernels.tiled import sums as elementwise
+from attentropy.kernels.tiled.gradients import Gradients
 from attentropy.kernels.tiled.hard import harden, is_hard
 from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiled.tiles import (
     Block,
-    Gradients,
     Tiler,
     dropped,
     first_seen,
-    hide,
     keyed_product,
     logits,
     lost_rows,
@@ -227,7 +226,7 @@ def _backward_tile(
     p = tiler.buffer("weights", tuple(s.shape))
     torch.exp2(torch.mul(log_p, 1 / bounded.BIT, out=p), out=p)  # half the time of torch.exp
     if tiler.tainted:
-        hide(tiler.four(block, p), tiler, block, keys, value=0.0)
+        tiler.hide(block, keys, tiler.four(block, p), 0.0)
     constant = tiler.rows(block, flow.constant)
     if flow.d_out is None:
         inner = tiler.buffer("inner", tuple(s.shape)).copy_(constant.expand(s.shape))
@@ -249,5 +248,5 @@ def _backward_tile(
         inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)
     inner.mul_(p)
     if tiler.tainted:
-        hide(tiler.four(block, inner), tiler, block, keys, value=0.0)
+        tiler.hide(block, keys, tiler.four(block, inner), 0.0)
     total.add(block, keys, inner)

@@ -13,13 +13,12 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, Weights
 from attentropy.kernels.autograd import once, unbatched
+from attentropy.kernels.tiled.gradients import Gradients
 from attentropy.kernels.tiled.tiles import (
     Block,
-    Gradients,
     Tiler,
     dropped,
     first_seen,
-    hide,
     keyed_product,
     logits,
     lost_rows,
@@ -133,7 +132,7 @@ def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tens
     if _squares(tiler.call.weights):
         s.clamp_(min=0.0).square_()
     if tiler.hides:
-        hide(s4, tiler, block, keys, value=0.0)
+        tiler.hide(block, keys, s4, 0.0)
     return top, at, s
 
 
@@ -184,5 +183,5 @@ def _backward_tile(
     if _squares(tiler.call.weights):
         d_f.mul_(f.sqrt_().mul_(2.0))
     if tiler.hides:
-        hide(tiler.four(block, d_f), tiler, block, keys, value=0.0)
+        tiler.hide(block, keys, tiler.four(block, d_f), 0.0)
     total.add(block, keys, d_f)

@@ -24,7 +24,7 @@ def lacks(call: Call) -> str | None:
         return "this environment, where triton is not installed (pip install triton)"
     if call.q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"{call.q.device.type.upper()} tensors (only CUDA tensors, or TRITON_INTERPRET=1)"
-    if call.predicate is not None:
+    if call.seen.predicate is not None:
         return "a tile predicate mask"
     if call.additive is not None:
         return "the additive score"
@@ -54,6 +54,6 @@ def arguments(call: Call) -> tuple[Any, ...]:
     """The fields of a call in the order of the operator's arguments."""
     relative = None if call.relative is None else call.relative.contiguous()
     return (
-        call.q, call.k, call.v, call.scale, call.lo, call.hi, call.mask, call.bias, relative,
-        call.slopes, call.softcap or 0.0, call.dropout, call.seed,
+        call.q, call.k, call.v, call.scale, call.seen.lo, call.seen.hi, call.seen.table, call.bias,
+        relative, call.slopes, call.softcap or 0.0, call.dropout, call.seed,
     )  # fmt: skip

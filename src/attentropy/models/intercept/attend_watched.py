@@ -16,7 +16,6 @@ from attentropy.attention import attend as attention
 from attentropy.core.call import Call
 from attentropy.core.results import Attended
 from attentropy.core.weights import Gumbel
-from attentropy.kernels.reference import visible
 from attentropy.kernels.tiled.tiles import TILE_ELEMENTS, Block, Tiler, logits
 from attentropy.models.intercept import running
 from attentropy.models.intercept.running import Working
@@ -197,14 +196,15 @@ def _of_distance(call: Call) -> Tensor | None:
 def _sight(call: Call, *, cross: bool) -> Sight:
     """By bounds where the call has them, else by a table."""
     queries, keys = call.q.shape[2], call.k.shape[2]
-    by_table = any(x is not None for x in (call.mask, call.predicate))
+    seen = call.seen
+    by_table = seen.table is not None or seen.predicate is not None
     return Sight(
         queries=queries,
         keys=keys,
-        lo=None if by_table else call.lo,
-        hi=None if by_table else call.hi,
-        table=visible(call) if by_table else None,
+        lo=None if by_table else seen.lo,
+        hi=None if by_table else seen.hi,
+        table=seen.dense() if by_table else None,
         own=None if cross else torch.arange(queries, device=call.q.device) + (keys - queries),
-        is_causal=call.shape == "causal",
+        is_causal=seen.shape == "causal",
         from_model=by_table,
     )
