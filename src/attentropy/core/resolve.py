@@ -26,9 +26,9 @@ _CAST = FLOATS[:3]
 
 
 class Options(NamedTuple):
-    """The options of attend(), by its names."""
+    """The options of attend(), by its names; a mask may have been resolved already."""
 
-    mask: Mask | Tensor | Callable[..., Tensor] | None = None
+    mask: Mask | Tensor | Callable[..., Tensor] | Visibility | None = None
     score: Score | None = None
     scale: ScaleRule | float | Tensor | None = None
     weights: Weights | None = None
@@ -63,8 +63,9 @@ def resolve(
     extent = Extent(batch, heads, *sizes, q.device)
     seen = _visibility(options, weights, extent)
     bias, relative, slopes = _biases(options, seen.added, extent)
-    if bias is not None:
-        seen = seen._replace(added=bias.detach())
+    if bias is not None and (bias is not seen.added or bias.requires_grad):
+        known = seen.counted if bias is seen.added else None
+        seen = seen._replace(added=bias.detach(), counted=known)
     if share is not None:
         rows = Span(queries=_index(share.rows, device=q.device))
         seen, bias = seen.select(rows), None if bias is None else rows.of(bias)
@@ -169,12 +170,22 @@ def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepar
 
 def _visibility(options: Options, weights: Weights, extent: Extent) -> Visibility:
     given = options.mask
+    if isinstance(given, Visibility):
+        _check_extent(given, extent)
+        return given.meet(causal) if isinstance(weights, Decay) else given
     if isinstance(given, Tensor) and given.dtype != torch.bool:
         return of_float(given, extent)
     mask = full_mask if given is None else as_mask(given)
     if isinstance(weights, Decay):
         mask = causal if mask is full_mask or mask is causal else mask & causal
     return Visibility.of_mask(mask, extent)
+
+
+def _check_extent(seen: Visibility, extent: Extent) -> None:
+    # != and not a set: under torch.compile sizes are symbols
+    if seen.extent[:4] != extent[:4] or seen.origin is not None:
+        rule = f"for [B,H,Q,K] = {list(extent[:4])}"
+        raise ArgumentError("mask", rule, list(seen.extent[:4]))
 
 
 def _index(rows: tuple[range, ...], *, device: torch.device) -> slice | Tensor:

@@ -15,7 +15,9 @@ keeps their indices, so that bounds and predicates keep their meaning:
     [[[[1, 0, 0], [1, 1, 0]]]]
 """
 
-from typing import NamedTuple
+import operator
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ from torch import Tensor
 from attentropy.core.errors import ArgumentTypeError
 from attentropy.core.masks import Extent, Mask, Where, causal, check_table, full
 
+_T = TypeVar("_T")
 SLICE = 1 << 22
 ALL = slice(None)
 
@@ -133,7 +136,31 @@ class Visibility(NamedTuple):
 
     def with_visible(self) -> "Visibility":
         """The same, with the count worked out."""
-        return self._replace(counted=self.visible)
+        return self if self.counted is not None else self._replace(counted=self.visible)
+
+    def meet(self, mask: Mask) -> "Visibility":
+        """The keys that both this and a mask show. Only a whole call meets a mask: select later.
+
+        Args:
+            mask: hides more keys; it must fit the extent.
+
+        >>> from attentropy.core.masks import Extent, causal, lookback
+        >>> seen = Visibility.of_mask(causal, Extent(1, 1, 3, 3, torch.device("cpu")))
+        >>> seen.meet(lookback(2)).dense().int().tolist()
+        [[[[1, 0, 0], [1, 1, 0], [0, 1, 1]]]]
+        """
+        if self.origin is not None:
+            raise ValueError("a selection of rows and keys cannot meet a mask")
+        other = Visibility.of_mask(mask, self.extent)
+        shapes = {self.shape, other.shape} - {"full"}
+        return self._replace(
+            lo=_joined(self.lo, other.lo, torch.maximum),
+            hi=_joined(self.hi, other.hi, torch.minimum),
+            table=_joined(self.table, other.table, torch.logical_and),
+            predicate=_joined(self.predicate, other.predicate, operator.and_),
+            shape="other" if len(shapes) > 1 else next(iter(shapes), "full"),
+            counted=None,
+        )
 
     def sees(self) -> Tensor:
         """Is each key visible? Bool, broadcastable to [B,H,Q,K]."""
@@ -158,10 +185,7 @@ class Visibility(NamedTuple):
     def select(self, span: Span) -> "Visibility":
         """Some rows and keys; they keep their indices in the whole call."""
         before = self.origin or Origin(0, 0, 0, 0, self.extent.shift)
-        sizes = [
-            len(part) if isinstance(part, Tensor) else len(range(n)[part])
-            for part, n in zip(span, self.extent[:4], strict=True)
-        ]
+        sizes = [_size(part, n) for part, n in zip(span, self.extent[:4], strict=True)]
         batch, heads, queries, keys = (
             _moved(first, part) for first, part in zip(before[:4], span, strict=True)
         )
@@ -241,6 +265,13 @@ class Visibility(NamedTuple):
         return torch.cat(counts, 2)
 
 
+def _joined(a: _T | None, b: _T | None, join: Callable[[_T, _T], _T]) -> _T | None:
+    """Both parts as one; None stands for a part that hides nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return join(a, b)
+
+
 def _asked_at(mask: Mask, where: Where) -> Mask:
     """The mask, asked by places within `where`."""
     b, h, q, k = (index.flatten() for index in where[:4])
@@ -257,6 +288,14 @@ def _index(first: int | Tensor, count: int, dim: int, *, device: torch.device) -
     if isinstance(first, Tensor):
         return first.view(shape)
     return torch.arange(first, first + count, device=device).view(shape)
+
+
+def _size(part: slice | Tensor, count: int) -> int:
+    """How many of `count` a part has."""
+    if isinstance(part, Tensor):
+        return part.shape[0]
+    # len(range(...)) would be a graph for every length under torch.compile
+    return count if part == ALL else len(range(count)[part])
 
 
 def _moved(first: int | Tensor, part: slice | Tensor) -> int | Tensor:

@@ -12,7 +12,6 @@ Modules that attend in a way that cannot be recorded are named when the watch st
 or by NothingRecorded if there is nothing else.
 """
 
-import sys
 import warnings
 from contextlib import ExitStack
 from types import TracebackType
@@ -22,11 +21,11 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.models.intercept import attend_watched, huggingface, running, sdpa, softmax
+from attentropy.models.intercept import compute, huggingface, modules, registry, sdpa, softmax
 from attentropy.models.record import reduce, rows
-from attentropy.models.record.accumulators import ATTRIBUTE, Owner, Place, Slot, owner_of
+from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.profile import Profile, profiles
-from attentropy.models.record.recorder import Recorder, heads_of, listed
+from attentropy.models.record.recorder import Recorder, listed
 from attentropy.models.record.rows import HeadRow
 from attentropy.nn.layers.multihead import MultiheadAttention
 
@@ -73,7 +72,6 @@ class Watch:
             raise AttentropyError("this watch has started already")
         with ExitStack() as undo:
             self._own(undo)
-            self._pass_hooks(undo)
             self._take_over(undo)
             self._undo = undo.pop_all()
         return self
@@ -155,47 +153,43 @@ class Watch:
         reduce.fill(self.recorder.owners, self._shared[1].whole())
 
     def _own(self, undo: ExitStack) -> None:
-        """Give every module that may call attention an owner record."""
+        """Attach a record to every module that may call attention; count the model's passes."""
+        named = list(modules.candidates(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
-        for name, module in running.candidates(self.model):
-            if owner_of(module) is not None:
-                raise AttentropyError(f"{name or 'the model'} is being watched already")
+        register = huggingface.register if huggingface.is_model(self.model) else None
+        found = [*(module for _, module in named), self.model]
+        attached, untrack = modules.track(found, when_copied=register)
+        undo.callback(untrack)
+        for (name, module), one in zip(named, attached, strict=False):
             owner = known.get(name) or self._new_owner(name, module)
+            detach = one.watch(owner)
+            if detach is None:
+                raise AttentropyError(f"{name or 'the model'} is being watched already")
+            undo.callback(detach)
             owner.call = -1
-            module.__dict__[ATTRIBUTE] = owner
-            undo.callback(module.__dict__.pop, ATTRIBUTE)
-            self._hook(module, owner, undo)
+        undo.callback(registry.replace(attached[-1], "recorder", self.recorder))
 
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
-        cross = running.looks_like_cross(name, module)
+        cross = modules.looks_like_cross(name, module)
         owner = Owner(name, self.recorder, kind="cross" if cross else "self")
-        heads = heads_of(module)
-        if heads is not None and running.looks_like_attention(name, module):
+        if huggingface.is_one(module):
+            owner.entered = _note_tokens
+        elif isinstance(module, nn.MultiheadAttention | MultiheadAttention):
+            owner.entered = _note_kind
+        heads = modules.heads_of(module)
+        if heads is not None and modules.looks_like_attention(name, module):
             # allocated before anything is compiled
             device = next(module.parameters(), torch.empty(0, device="cpu")).device
             owner.slot("forward", heads, device=device)
         self.recorder.owners.append(owner)
         return owner
 
-    def _hook(self, module: nn.Module, owner: Owner, undo: ExitStack) -> None:
-        for handle in running.track(module, entered=_Entered(self.recorder, owner)):
-            undo.callback(handle.remove)
-
-    def _pass_hooks(self, undo: ExitStack) -> None:
-        """Know where a forward pass of the whole model starts and ends."""
-        begin, end = _Begin(self.recorder), _End(self.recorder)
-        before = self.model.register_forward_pre_hook(begin, prepend=True)
-        after = self.model.register_forward_hook(end, always_call=True)
-        undo.callback(before.remove)
-        undo.callback(after.remove)
-
     def _take_over(self, undo: ExitStack) -> None:
         known = huggingface.is_model(self.model)
         if known and not huggingface.must_keep_eager(self.model):
-            undo.callback(huggingface.install(self.model))
-        for taken in (sdpa, attend_watched, softmax):
-            taken.install()
-            undo.callback(taken.uninstall)
+            undo.callback(huggingface.hold(self.model))
+        for hold in (sdpa.hold, compute.hold_recording, softmax.hold):
+            undo.callback(hold())
 
     def require(self) -> None:
         """Raise NothingRecorded, with the reason, unless something was recorded."""
@@ -211,38 +205,14 @@ class Watch:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
-class _Hook:
-    """A hook that a copy of the model, or a pickle of it, has without effect."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return huggingface.left_behind, ("transformers" in sys.modules,)
+def _note_tokens(owner: Owner, module: nn.Module, args: Any, kwargs: Any) -> None:
+    """Keep the padding mask that a transformers model is called with."""
+    owner.tokens = huggingface.tokens_of(module, args, kwargs)
 
 
-class _Begin(_Hook):
-    def __call__(self, model: nn.Module, args: Any) -> None:
-        self.recorder.begin(model)
-
-
-class _End(_Hook):
-    def __call__(self, model: nn.Module, args: Any, output: Any) -> None:
-        self.recorder.end()
-
-
-class _Entered(_Hook):
-    def __init__(self, recorder: Recorder, owner: Owner) -> None:
-        super().__init__(recorder)
-        self.owner = owner
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        self.recorder.enter(self.owner)
-        self.owner.tokens = huggingface.tokens_of(module, args, kwargs)
-        if isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-            self.owner.kind = "self" if _same(args, kwargs) else "cross"
+def _note_kind(owner: Owner, module: nn.Module, args: Any, kwargs: Any) -> None:
+    """Tell self-attention from cross-attention by the arguments of a MultiheadAttention."""
+    owner.kind = "self" if _same(args, kwargs) else "cross"
 
 
 def _same(args: Any, kwargs: Any) -> bool:

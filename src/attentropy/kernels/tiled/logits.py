@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.core.visibility import Span, Visibility, gathered
+from attentropy.core.visibility import ALL, Span, Visibility, gathered
 from attentropy.core.weights import Gumbel, Weights
 from attentropy.kernels import noise
 
@@ -38,10 +38,10 @@ class Terms(NamedTuple):
         seed = 0 if call.seed is None else int(call.seed)
         return cls(call.seen, call.weights, call.softcap, bias, relative, slopes, seed)
 
-    def select(self, span: Span) -> "Terms":
-        """The terms of some rows and keys."""
+    def select(self, span: Span, seen: Visibility | None = None) -> "Terms":
+        """The terms of some rows and keys; `seen` is theirs, where it is known already."""
         return self._replace(
-            seen=self.seen.select(span),
+            seen=self.seen.select(span) if seen is None else seen,
             bias=None if self.bias is None else span.of(self.bias),
             relative=None if self.relative is None else _of_heads(self.relative, span),
             slopes=None if self.slopes is None else self.slopes[span.heads],
@@ -99,7 +99,8 @@ def hide(s: Tensor, seen: Visibility, *, value: float) -> None:
     """Write `value` where a key is hidden; bounds only touch the columns that need it."""
     if not seen.hides:
         return
-    if seen.origin is not None and isinstance(seen.origin.keys, Tensor):
+    scattered = seen.origin is not None and isinstance(seen.origin.keys, Tensor)
+    if scattered or torch.compiler.is_compiling():  # a graph cannot look at bounds
         _fill(s, ~seen.sees(), value)
         return
     lo, hi = seen.bounds()
@@ -120,7 +121,10 @@ def hide(s: Tensor, seen: Visibility, *, value: float) -> None:
 
 def _fill(x: Tensor, where: Tensor, value: float) -> None:
     """x.masked_fill_, which takes three times as long."""
-    torch.where(where, x.new_tensor(value), x, out=x)
+    if torch.compiler.is_compiling():
+        x.masked_fill_(where, value)
+    else:
+        torch.where(where, x.new_tensor(value), x, out=x)
 
 
 def additive_scores(q_NRH: Tensor, k_NTH: Tensor, vector_NRH: Tensor, out_NRT: Tensor) -> Tensor:
@@ -133,28 +137,44 @@ def additive_scores(q_NRH: Tensor, k_NTH: Tensor, vector_NRH: Tensor, out_NRT: T
 
 
 @torch.no_grad()
-def row_logits(call: Call, queries: Tensor | slice) -> Tensor:
-    """Final logits of some queries with every key, [B,H,R,K]; -inf where a key is hidden."""
-    span = Span(queries=queries)
-    q, k, scale = wide(call.q[:, :, queries]), wide(call.k), span.of(call.scale)[..., None]
+def row_logits(
+    call: Call,
+    queries: Tensor | slice,
+    *,
+    keys: slice = ALL,
+    seen: Visibility | None = None,
+) -> Tensor:
+    """Final logits of some queries with some keys, [B,H,R,T]; -inf where a key is hidden.
+
+    Args:
+        call: the call whose logits are asked for.
+        queries: an index [R] or a slice.
+        keys: a slice; every key if not given.
+        seen: which of these keys the queries see, where it is known already.
+    """
+    span = Span(queries=queries, keys=keys)
+    q, k, scale = wide(call.q[:, :, queries]), wide(call.k[:, :, keys]), span.of(call.scale)
     if call.additive is None:
-        q = q * scale
-    rows = q.reshape(k.shape[0] * k.shape[1], -1, q.shape[3])
-    keys = k.reshape(-1, *k.shape[2:])
+        q = q * scale[..., None]
+    batch, key_heads, _, width = k.shape
+    rows = q.reshape(batch * key_heads, q.shape[1] // key_heads * q.shape[2], width)
+    at = k.reshape(batch * key_heads, k.shape[2], width)
     if call.additive is None:
-        s = (rows @ keys.mT).view(*q.shape[:3], -1)
+        s = (rows @ at.mT).view(*q.shape[:3], k.shape[2])
     else:
         vector = wide(call.additive)[None, :, None].expand(q.shape).reshape(rows.shape)
-        s = additive_scores(rows, keys, vector, rows.new_empty(*rows.shape[:2], keys.shape[1]))
-        s = s.view(*q.shape[:3], -1).mul_(scale)
-    return finish(s, Terms.of(call).select(span))
+        s = additive_scores(rows, at, vector, rows.new_empty(*rows.shape[:2], at.shape[1]))
+        s = s.view(*q.shape[:3], k.shape[2]).mul_(scale[..., None])
+    return finish(s, _without_dropout(call).select(span, seen))
 
 
 @torch.no_grad()
 def pair_logits(call: Call, key: Tensor) -> Tensor:
-    """Final logits of one key with each query, [B,H,Q]; `key` broadcasts to [B,H,Q].
+    """Final logits of one key with each query, [B,H,Q]; -inf where it is hidden or none.
 
-    -inf where the key is hidden, or does not exist.
+    Args:
+        call: the call whose logits are asked for.
+        key: the index of the key, int64, broadcastable to [B,H,Q].
     """
     q, k = wide(call.q), _keys_at(call, key)
     if call.additive is None:
@@ -162,7 +182,12 @@ def pair_logits(call: Call, key: Tensor) -> Tensor:
     else:
         x = ((q + k).tanh() * wide(call.additive)[:, None]).sum(-1)
     s = (x * call.scale)[..., None]
-    return finish(s, Terms.of(call).pairs(key))[..., 0]
+    return finish(s, _without_dropout(call).pairs(key))[..., 0]
+
+
+def _without_dropout(call: Call) -> Terms:
+    """The terms of the logits. Only noise needs the seed, which a graph cannot look at."""
+    return Terms.of(call if isinstance(call.weights, Gumbel) else call._replace(seed=None))
 
 
 def _keys_at(call: Call, key: Tensor) -> Tensor:
@@ -172,9 +197,12 @@ def _keys_at(call: Call, key: Tensor) -> Tensor:
     if index.shape[:2] == (1, 1):
         k = wide(call.k.index_select(2, index.flatten()))
         return k.repeat_interleave(group, 1) if group > 1 else k
+    if index.shape[1] == 1:
+        at = index[..., None].expand(call.k.shape[0], call.k.shape[1], -1, call.k.shape[3])
+        k = wide(call.k.gather(2, at))
+        return k.repeat_interleave(group, 1) if group > 1 else k
     k = wide(call.k).repeat_interleave(group, 1)
-    shape = torch.broadcast_shapes(k.shape[:2], index.shape[:2])
-    at = index.expand(*shape, -1)[..., None].expand(-1, -1, -1, k.shape[3])
+    at = index.expand(*k.shape[:2], -1)[..., None].expand(-1, -1, -1, k.shape[3])
     return k.gather(2, at)
 
 

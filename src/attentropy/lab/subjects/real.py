@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.core.results import Stats
+from attentropy.kernels.tiled.logits import row_logits
 from attentropy.lab.running.experiment import Experiment, Row
 from attentropy.lab.subjects import populations
 from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
 
@@ -105,18 +107,17 @@ class _Taker(Recorder):
         self.rows = rows
         self.heads: list[Head] = []
 
-    def record(self, owner: Owner, asked: Any, out: Tensor | None, stats: Stats) -> None:
+    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         super().record(owner, asked, out, stats)
-        queries, keys = asked.sizes[2:]
-        if asked.cross or queries != keys or stats.lse is None:
+        call = asked.call
+        queries, keys = call.q.shape[2], call.k.shape[2]
+        if asked.is_cross or queries != keys or stats.lse is None:
             return
-        last = torch.arange(max(0, queries - self.rows), queries, device=stats.lse.device)
-        s = asked.logits_at(last)
-        v = asked.v.repeat_interleave(s.shape[1] // asked.v.shape[1], 1)
-        known = v.shape[-1] > 0 and v.shape[2] == keys
+        s = row_logits(call, slice(max(0, queries - self.rows), queries))
+        v = call.v.repeat_interleave(s.shape[1] // call.v.shape[1], 1)
         for head in range(s.shape[1]):
-            values = v[:, head].detach() if known else None
-            self.heads.append(Head(s[:, head].detach(), values, asked.head_dim))
+            values = None if asked.is_by_hand else v[:, head].detach()
+            self.heads.append(Head(s[:, head].detach(), values, call.q.shape[3]))
 
 
 @torch.no_grad()

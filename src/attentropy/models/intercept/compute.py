@@ -1,130 +1,243 @@
-"""Computing a model's attention call: with its change if it is steered, recorded if watched."""
+"""An attention call of a watched or steered module: changed, resolved, computed, recorded.
+
+Calls that a model makes by itself come through `answer`. Calls of attend(), which layers of
+attentropy.nn make, come through its observer: their output and statistics stay the kernel's own.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attentropy.attention import attend as attention
+from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
-from attentropy.core.resolve import Options
-from attentropy.core.weights import Softmax
-from attentropy.models.intercept.autograd import in_checkpoint
-from attentropy.models.intercept.running import Working
-from attentropy.models.record.accumulators import owner_of
-from attentropy.models.record.model_call import Asked
+from attentropy.core.resolve import Options, check_tensors, resolve
+from attentropy.core.results import Attended
+from attentropy.core.visibility import ALL
+from attentropy.core.weights import Gumbel, Softmax
+from attentropy.kernels.attended import attended
+from attentropy.kernels.tiled.logits import row_logits
+from attentropy.models.intercept import modules, recomputed, registry
+from attentropy.models.intercept.modules import STATE, Tracked, changes_of, computing, owner_of
+from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import ModelMask, from_call
 
-CHANGES = "_attentropy_changes"
+if TYPE_CHECKING:
+    from attentropy.models.steer.context_parallel import Spreading
 
 
-@dataclass(eq=False)
-class Touch:
-    """What became of the change of one module.
+class ModelInputs(NamedTuple):
+    """What a model gives to an attention call, before it is steered and resolved.
 
-    `wanted` if it is to change anything, `applied` if it reached a call, `left` says how the
-    module attended without it.
+    Attributes:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        options: of attend(); the mask among them is not looked at.
+        mask: what the queries see.
     """
 
-    name: str
-    wanted: bool = True
-    applied: bool = False
-    left: str = ""
-
-    @property
-    def alone(self) -> bool:
-        """Does the module attend unchanged, though it was to be changed?"""
-        return self.wanted and not self.applied and bool(self.left)
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    options: Options
+    mask: ModelMask
 
 
-class Change(Protocol):
-    """What steer() makes of a module's own attention calls, and of its calls of attend()."""
+def answer(
+    module: nn.Module, given: ModelInputs, *, plain: Callable[[], Tensor], maps: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """The output [B,H,Q,Dv] of a call that a model makes, and its weights if they are asked for.
 
-    def __call__(self, module: nn.Module, asked: Asked) -> Asked: ...
+    Args:
+        module: the module that makes the call.
+        given: what it gives to the call.
+        plain: computes the output as the model would by itself.
+        maps: give the weights [B,H,Q,K] too, without dropout; None if they are no softmax.
+    """
+    with computing():
+        attached = modules.tracked(module) or Tracked(type(module))
+        if attached.ring is not None:
+            return _around_ring(module, attached.ring, given), None
+        if not attached.changes and modules.in_checkpoint():
+            return _beside(module, given, plain, maps=maps)
+        asked = ask(module, given)
+        found = attended(asked.call, attention.run(asked.call, "auto"))
+        _record(attached.owner, asked, found)
+        return found.out, weights_of(asked) if maps else None
 
-    def of_attend(
-        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
-    ) -> tuple[Tensor, Tensor, Options]:
-        """Other queries, keys and options of attend()."""
-        ...
 
-    def leave(self, how: str) -> None:
-        """The module attends in a way, `how`, that cannot be changed."""
-        ...
-
-
-def changes_of(module: nn.Module | None) -> tuple[Change, ...]:
-    """What steer() made of a module's attention, in the order of the calls."""
-    return () if module is None else module.__dict__.get(CHANGES, ())
+def ask(module: nn.Module, given: ModelInputs) -> ModelCall:
+    """The call that a module makes, as it is steered to make it."""
+    mask = given.mask
+    q, k, options = changed(module, given.q, given.k, given.options._replace(mask=mask.seen))
+    call = resolve(q, k, given.v, options)
+    if options.mask is not mask.seen:
+        mask = mask.seeing(call.seen)
+    elif call.bias is not None and mask.choice_from is not None:
+        mask = replace(mask, choice_from=None)  # a bias may hide keys
+    return ModelCall(call, mask)
 
 
-def is_touched(module: nn.Module | None) -> bool:
-    """Watched or steered?"""
-    return owner_of(module) is not None or bool(changes_of(module))
+def changed(
+    module: nn.Module, q: Tensor, k: Tensor, options: Options
+) -> tuple[Tensor, Tensor, Options]:
+    """Queries, keys and options as the module is steered to have them."""
+    changes = changes_of(module)
+    if changes:
+        check_tensors(q, k, k)
+    for change in changes:
+        q, k, options = change(module, q, k, options)
+    return q, k, options
+
+
+@torch.no_grad()
+def weights_of(asked: ModelCall) -> Tensor | None:
+    """The weights [B,H,Q,K] of a call, without dropout; None if they are no softmax.
+
+    A query that sees nothing has weights of 0.
+    """
+    call = asked.call
+    if not isinstance(call.weights, Softmax):
+        return None
+    s = row_logits(call, ALL)
+    if call.sink is not None:
+        column = call.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
+        s = torch.cat([s, column], -1)
+    p = s.softmax(-1).masked_fill(s.isneginf().all(-1, keepdim=True), 0.0)
+    return p[..., : call.k.shape[2]].to(call.q.dtype)
+
+
+def _beside(
+    module: nn.Module, given: ModelInputs, plain: Callable[[], Tensor], *, maps: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The model's own output, recorded beside it: a recomputation may come after the watch."""
+    owner, weights = _wanting(owner_of(module)), None
+    if owner is not None or maps:
+        # dropout would draw a random number that the recomputation does not
+        given = given._replace(options=given.options._replace(dropout=0.0))
+        with torch.no_grad():
+            asked = ask(module, given)
+            weights = weights_of(asked) if maps else None
+            if owner is not None:
+                _record(owner, asked, attended(asked.call, attention.run(asked.call, "auto")))
+    return plain(), weights
+
+
+def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Tensor:
+    if _wanting(owner_of(module)) is not None:
+        raise UnsupportedError(
+            "watch() does not record a model under context_parallel, where a rank has only some "
+            "keys; ring_attend() and attentropy.nn return exact statistics"
+        )
+    options = given.options._replace(mask=ring.mask(module, given))
+    q, k, options = changed(module, given.q, given.k, options)
+    return ring.attend(q, k, given.v, options).out
+
+
+def _wanting(owner: Owner | None) -> Owner | None:
+    """The owner, if its call is to be recorded."""
+    return owner if owner is not None and owner.recorder.wants() else None
+
+
+def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
+    owner = _wanting(owner)
+    if owner is not None:
+        owner.recorder.record(owner, asked, *found)
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:
     """Note that a call of the module is made as it is: neither changed nor recorded."""
     leave(module, how)
-    owner = owner_of(module)
-    if owner is not None and owner.recorder.wants():
-        owner.recorder.missed[owner.name] = how
+    miss(module, how)
 
 
 def leave(module: nn.Module | None, how: str) -> None:
     """Note that a call of the module cannot be changed."""
+    attached = modules.tracked(module)
+    if attached is not None and attached.ring is not None:
+        attached.ring.leave(how)
     for change in changes_of(module):
         change.leave(how)
 
 
-def run(module: nn.Module, asked: Asked, *, plain: Callable[[], Tensor]) -> Tensor:
-    """The output [B,H,Q,Dv] of a call; `plain` computes it as the model would by itself."""
-    before, Working.on = Working.on, True
-    try:
-        return _run(module, asked, plain)
-    finally:
-        Working.on = before
+def miss(module: nn.Module | None, how: str) -> None:
+    """Note that a call of the module is not recorded."""
+    owner = _wanting(owner_of(module))
+    if owner is not None:
+        owner.recorder.missed[owner.name] = how
 
 
-def _run(module: nn.Module, asked: Asked, plain: Callable[[], Tensor]) -> Tensor:
-    changes = changes_of(module)
-    for change in changes:
-        asked = change(module, asked)
-    owner = owner_of(module)
-    wanted = owner is not None and owner.recorder.wants()
-    if not changes and in_checkpoint():
-        if wanted and owner is not None:
-            with torch.no_grad():
-                owner.recorder.record(owner, asked, *asked.attend())
-        return plain()
-    if wanted and asked.spread is not None:
-        raise UnsupportedError(
-            "watch() does not record a model under context_parallel, where a rank has only some "
-            "keys; ring_attend() and attentropy.nn return exact statistics"
-        )
-    attended = asked.attend()
-    if wanted and owner is not None:
-        owner.recorder.record(owner, asked, *attended)
-    return attended.out
+def attending() -> nn.Module | None:
+    """The module whose attention is computed, also in a recomputation while anything is steered."""
+    return recomputed.current() if attention.Observer.change is not None else modules.current()
+
+
+def hold_recording() -> registry.Undo:
+    """Record calls of attend(), until the function returned is called."""
+
+    def apply() -> registry.Undo:
+        observed = registry.replace(attention.Observer, "call", staticmethod(_observed))
+        unseen = registry.replace(attention.Observer, "unseen", staticmethod(_unseen))
+        return lambda: (observed(), unseen())[0]
+
+    return registry.hold("attend() recorded", apply)
+
+
+def hold_steering() -> registry.Undo:
+    """Steer calls of attend(), until the function returned is called."""
+    return registry.hold(
+        "attend() steered",
+        lambda: registry.replace(attention.Observer, "change", staticmethod(_steered)),
+    )
+
+
+def _steered(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Options]:
+    module = None if STATE.computing else attending()
+    attached = modules.tracked(module)
+    if module is None or attached is None:  # a call of the model itself is changed already
+        return q, k, options
+    if attached.ring is not None:
+        attached.ring.refuse_attend(module)
+    return changed(module, q, k, options)
+
+
+def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:
+    if STATE.computing:
+        return compute()
+    with computing():
+        found = compute()
+        _record_attend(call, found)
+    return found
 
 
 @torch.no_grad()
-def weights_of(module: nn.Module, asked: Asked) -> Tensor | None:
-    """The weights [B,H,Q,K] of a call as it is made, without dropout; None if they are no softmax.
+def _record_attend(call: Call, found: Attended) -> None:
+    module = modules.current()
+    owner = _wanting(owner_of(module))
+    if owner is None or not call.q.numel() or not call.k.shape[2]:
+        return
+    untraced = _untraced(call) if torch.compiler.is_compiling() else None
+    if untraced is not None:
+        miss(module, f"{untraced} in a compiled graph")
+        return
+    mask = from_call(call, cross=owner.kind == "cross")
+    owner.recorder.record(owner, ModelCall(call, mask), found.out.detach(), found.stats)
 
-    A query that sees nothing has weights of 0.
-    """
-    for change in changes_of(module):
-        asked = change(module, asked)
-    if not isinstance(asked.weights, Softmax | None) or asked.spread is not None:
-        return None
-    s = asked.logits_at(torch.arange(asked.sizes[2], device=asked.q.device))
-    if asked.sink is not None:
-        column = asked.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
-        s = torch.cat([s, column], -1)
-    before, Working.on = Working.on, True
-    try:
-        p = s.softmax(-1).masked_fill(s.isneginf().all(-1, keepdim=True), 0.0)
-    finally:
-        Working.on = before
-    return p[..., : asked.sizes[3]].to(asked.q.dtype)
+
+def _untraced(call: Call) -> str | None:
+    """What logits are made of that torch.compile does not trace."""
+    if call.additive is not None:
+        return "additive scores"
+    return "Gumbel noise" if isinstance(call.weights, Gumbel) else None
+
+
+def _unseen(what: str, compute: Callable[[], Attended]) -> Attended:
+    if not STATE.computing:
+        miss(modules.current(), f"{what}, which returns exact statistics itself")
+    with computing():
+        return compute()

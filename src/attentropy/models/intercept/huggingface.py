@@ -7,20 +7,25 @@ transformers is seen.
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept.compute import run, weights_of
-from attentropy.models.intercept.running import looks_like_cross
+from attentropy.core.masks import Extent
+from attentropy.core.resolve import Options
+from attentropy.models.intercept import modules, registry
+from attentropy.models.intercept.compute import ModelInputs, answer
 from attentropy.models.intercept.sdpa import passing
-from attentropy.models.record.accumulators import owner_of
-from attentropy.models.record.model_call import Asked
-from attentropy.models.record.visibility import Sight, causal_from_end, everything, from_table
+from attentropy.models.record.model_masks import (
+    ModelMask,
+    causal_from_end,
+    everything,
+    from_table,
+)
 
 NAME = "attentropy"
 REFUSED = ("block_indices", "cache")
@@ -54,18 +59,15 @@ def attentropy(
                 "ignoring it would give another model"
             )
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    sight = _sight(module, query, key, attention_mask, causal=bool(causal))
+    mask = _mask(module, query, key, attention_mask, causal=bool(causal))
     if indices is not None:
-        sight = _sparse(sight, indices)
-    if key.shape[2] > sight.keys:
-        key, value = key[:, :, : sight.keys], value[:, :, : sight.keys]
-    if position_bias is not None and position_bias.shape[-1] > sight.keys:
-        position_bias = position_bias[..., : sight.keys]
-    asked = Asked(
-        q=query,
-        k=key,
-        v=value,
-        sight=sight,
+        mask = _sparse(mask, indices)
+    keys = mask.seen.extent.keys
+    if key.shape[2] > keys:
+        key, value = key[:, :, :keys], value[:, :, :keys]
+    if position_bias is not None and position_bias.shape[-1] > keys:
+        position_bias = position_bias[..., :keys]
+    options = Options(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         bias=position_bias,
         softcap=softcap,
@@ -81,15 +83,15 @@ def attentropy(
             dropout=dropout, scaling=scaling, is_causal=is_causal, **given, **kwargs,
         )  # fmt: skip
 
-    maps = weights_of(module, asked) if _wants_maps(module, kwargs) else None
-    return run(module, asked, plain=plain).transpose(1, 2).contiguous(), maps
+    given = ModelInputs(query, key, value, options, mask)
+    out, maps = answer(module, given, plain=plain, maps=_wants_maps(module, kwargs))
+    return out.transpose(1, 2).contiguous(), maps
 
 
 def _wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     """Would the implementation that the model had return its weights, and does anyone ask?"""
     config = getattr(module, "config", None)
-    held = _held.get(id(config))
-    if held is None or held.before != "eager":
+    if _before.get(id(config)) != "eager":
         return False
     if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
         return True
@@ -113,28 +115,26 @@ def _sdpa(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _sight(
+def _mask(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, *, causal: bool
-) -> Sight:
+) -> ModelMask:
     """Without a mask: causal if the module is, aligned to the start of a longer, static cache."""
-    queries, keys = query.shape[2], key.shape[2]
-    owner = owner_of(module)
-    cross = owner.kind == "cross" if owner is not None else looks_like_cross("", module)
+    batch, heads, queries, _ = query.shape
+    keys = key.shape[2]
+    extent = Extent(batch, heads, queries, keys, query.device)
     if mask is not None:
-        return from_table(mask, queries, keys, cross=cross)
+        return from_table(mask, extent, cross=modules.is_cross(module))
     if causal and queries > 1:
-        return causal_from_end(queries, min(queries, keys), device=query.device)
-    return everything(queries, keys, device=query.device, cross=cross)
+        return causal_from_end(extent._replace(keys=min(queries, keys)))
+    return everything(extent, cross=modules.is_cross(module))
 
 
-def _sparse(sight: Sight, indices: Tensor) -> Sight:
-    """Only the keys `indices` [B,Q,T] of those that the sight shows."""
-    rows = torch.arange(sight.queries, device=indices.device)
-    seen = sight.rows(rows, device=indices.device)
-    table = torch.zeros(
-        *indices.shape[:2], sight.keys, dtype=torch.bool, device=indices.device
-    ).scatter(-1, indices.long().clamp(max=sight.keys - 1), True)[:, None]
-    return from_table(table if seen is None else table & seen, sight.queries, sight.keys)
+def _sparse(mask: ModelMask, indices: Tensor) -> ModelMask:
+    """Only the keys `indices` [B,Q,T] of those that the mask shows."""
+    keys = mask.seen.extent.keys
+    table = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    table = table.scatter(-1, indices.long().clamp(max=keys - 1), True)[:, None]
+    return from_table(table & mask.seen.dense(), mask.seen.extent)
 
 
 def is_model(model: nn.Module) -> bool:
@@ -174,63 +174,38 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def left_behind(known: bool) -> Callable[..., None]:
-    """What a copy or a pickle has in place of a hook of a watch.
-
-    Its configuration names `attentropy`, in this process or another one.
-    """
-    if known:
-        register()
-    return _nothing
-
-
-def _nothing(*_: Any) -> None:
-    pass
-
-
-class _Held(NamedTuple):
-    """A configuration set to attentropy, what it was before, and how many need it so."""
-
-    config: Any
-    before: str | None
-    users: int
-
-
-_held: dict[int, _Held] = {}
-
-
-def install(model: nn.Module) -> Callable[[], None]:
+def hold(model: nn.Module) -> Callable[[], None]:
     """Route the parts of the model that use the interface through `attentropy`; gives the undo.
 
     Configurations are shared between models, so each is put back when its last user is done.
     """
     register()
-    taken = [_take(config) for config in configurations(model)]
+    taken = [
+        registry.hold(("configuration", id(config)), partial(_take, config))
+        for config in configurations(model)
+    ]
 
     def undo() -> None:
         while taken:
-            _give_back(taken.pop())
+            taken.pop()()
 
     return undo
 
 
-def _take(config: Any) -> int:
-    held = _held.get(id(config))
-    if held is None:
-        held = _Held(config, config._attn_implementation_internal, 0)
-    _held[id(config)] = held._replace(users=held.users + 1)
+def _take(config: Any) -> registry.Undo:
+    _before[id(config)] = config._attn_implementation_internal
     config._attn_implementation_internal = NAME
-    return id(config)
+
+    def undo() -> None:
+        before = _before.pop(id(config))
+        if config._attn_implementation_internal == NAME:  # else someone chose another since
+            config._attn_implementation_internal = before
+
+    return undo
 
 
-def _give_back(key: int) -> None:
-    held = _held[key]
-    if held.users > 1:
-        _held[key] = held._replace(users=held.users - 1)
-        return
-    del _held[key]
-    if held.config._attn_implementation_internal == NAME:  # else someone chose another since
-        held.config._attn_implementation_internal = held.before
+_before: dict[int, str | None] = {}
+"""The implementation that configurations had before, by the id of the configuration."""
 
 
 def configurations(model: nn.Module) -> list[Any]:

@@ -1,8 +1,8 @@
 """Which module does a recomputation in the backward pass belong to?
 
-Activation checkpointing of a whole module runs its hooks again. Of a function inside of a module's
-forward it does not, and attention in it would be recomputed as if the module were not steered: the
-module is looked for among the arguments of the functions that are running.
+Activation checkpointing of a whole module calls the module again. Of a function inside of a
+module's forward it does not, and attention in it would be recomputed as if the module were not
+steered: the module is looked for among the arguments of the functions that are running.
 """
 
 import sys
@@ -11,16 +11,15 @@ from types import FrameType
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import running
-from attentropy.models.intercept.autograd import in_backward
+from attentropy.models.intercept import modules
 
 BACKWARD = "_engine_run_backward"  # what torch calls it; who asks for gradients is beyond it
 
 
 def current() -> nn.Module | None:
     """The innermost running module; in a recomputation without any, the one that it is of."""
-    module = running.current()
-    return module if module is not None or not in_backward() else _recomputing()
+    module = modules.current()
+    return module if module is not None or not modules.in_backward() else _recomputing()
 
 
 def _recomputing() -> nn.Module:

@@ -11,107 +11,106 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from attentropy.models.intercept import attend_steered, running
-from attentropy.models.intercept.compute import is_touched, pass_by, run
-from attentropy.models.intercept.running import Working
-from attentropy.models.record.accumulators import owner_of
-from attentropy.models.record.model_call import Asked
-from attentropy.models.record.visibility import (
-    Sight,
+from attentropy.core.masks import Extent
+from attentropy.core.resolve import FLOATS, Options
+from attentropy.models.intercept import modules, registry
+from attentropy.models.intercept.compute import ModelInputs, answer, attending, pass_by
+from attentropy.models.intercept.modules import STATE
+from attentropy.models.record.model_masks import (
+    ModelMask,
     causal_from_end,
     causal_from_start,
     everything,
     from_table,
 )
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
-class _Patch:
-    """The original function and settings, while users of the patch remain."""
-
-    users = 0
-    original: Callable[..., Tensor] = staticmethod(F.scaled_dot_product_attention)
-    fast_path = True
+def hold() -> registry.Undo:
+    """Take over calls by tracked modules, until the function returned is called."""
+    return registry.hold("F.scaled_dot_product_attention", _apply)
 
 
-def install() -> None:
-    """One more user of the patch."""
-    if not _Patch.users:
-        _Patch.original = staticmethod(F.scaled_dot_product_attention)
-        _Patch.fast_path = torch.backends.mha.get_fastpath_enabled()
-        F.scaled_dot_product_attention = _attention
-        # the fast path of MultiheadAttention and TransformerEncoder calls no Python
-        torch.backends.mha.set_fastpath_enabled(False)
-    _Patch.users += 1
+def _apply() -> registry.Undo:
+    original = F.scaled_dot_product_attention
+    put_back = registry.replace(F, "scaled_dot_product_attention", _taken_over(original))
+    fast = torch.backends.mha.get_fastpath_enabled()
+    # the fast path of MultiheadAttention and TransformerEncoder calls no Python
+    torch.backends.mha.set_fastpath_enabled(False)
 
+    def undo() -> None:
+        put_back()
+        torch.backends.mha.set_fastpath_enabled(fast)
 
-def uninstall() -> None:
-    """One user less; the last one puts everything back."""
-    _Patch.users -= 1
-    if not _Patch.users:
-        F.scaled_dot_product_attention = _Patch.original
-        torch.backends.mha.set_fastpath_enabled(_Patch.fast_path)
+    return undo
 
 
 @contextmanager
 def passing() -> Iterator[None]:
     """Calls inside are passed on to torch."""
-    before, Working.passing = Working.passing, True
+    before, STATE.passing = STATE.passing, True
     try:
         yield
     finally:
-        Working.passing = before
+        STATE.passing = before
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    **more: Any,
-) -> Tensor:
-    def plain() -> Tensor:
-        return _Patch.original(
-            query, key, value, attn_mask, dropout_p, is_causal,
-            scale=scale, enable_gqa=enable_gqa, **more,
-        )  # fmt: skip
+def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def scaled_dot_product_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        **more: Any,
+    ) -> Tensor:
+        def plain() -> Tensor:
+            return original(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa, **more,
+            )  # fmt: skip
 
-    module = None if Working.passing else attend_steered.current()
-    if module is None or not is_touched(module):
-        return plain()
-    if more or not _usable(query, key, value):
-        pass_by(module, UNUSABLE)
-        return plain()
-    q, k, v = (_four(x) for x in (query, key, value))
-    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
-        pass_by(module, UNUSABLE)
-        return plain()
-    asked = Asked(
-        q=q,
-        k=k,
-        v=v,
-        sight=_sight(module, q, k, _four_mask(attn_mask, query), is_causal=is_causal),
-        scale=q.shape[3] ** -0.5 if scale is None else scale,
-        dropout=dropout_p,
-    )
-    out = run(module, asked, plain=lambda: _four(plain()))
-    return out.reshape(*query.shape[:-1], value.shape[-1])
+        module = None if STATE.passing else attending()
+        if module is None or not _is_touched(module):
+            return plain()
+        q, k, v = (_four(x) for x in (query, key, value))
+        if more or not _usable(query, key, value) or not _fitting(q, k, v):
+            pass_by(module, UNUSABLE)
+            return plain()
+        mask = _mask(module, q, k, _four_mask(attn_mask, query), is_causal=is_causal)
+        scale = q.shape[3] ** -0.5 if scale is None else scale
+        given = ModelInputs(q, k, v, Options(scale=scale, dropout=dropout_p), mask)
+        out, _ = answer(module, given, plain=lambda: _four(plain()))
+        return out.reshape(*query.shape[:-1], value.shape[-1])
+
+    return scaled_dot_product_attention
+
+
+def _is_touched(module: nn.Module) -> bool:
+    """Watched or steered?"""
+    attached = modules.tracked(module)
+    if attached is None:
+        return False
+    return attached.owner is not None or bool(attached.changes) or attached.ring is not None
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Plain dense tensors that agree in their leading sizes, heads apart."""
-    if query.dim() < 2 or query.dtype not in _FLOATS or query.is_nested:
+    if query.dim() < 2 or query.dtype not in FLOATS or query.is_nested:
         return False
     same = query.dtype == key.dtype == value.dtype and key.dim() == query.dim() == value.dim()
     return same and query.shape[:-3] == key.shape[:-3] == value.shape[:-3] and key.shape[-2] > 0
+
+
+def _fitting(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Heads of queries come in groups of one size for each head of keys."""
+    return q.shape[1] % k.shape[1] == 0 and k.shape[1] == v.shape[1]
 
 
 def _four(x: Tensor) -> Tensor:
@@ -123,18 +122,15 @@ def _four(x: Tensor) -> Tensor:
     return x.flatten(0, -4)
 
 
-def _sight(
-    module: torch.nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, *, is_causal: bool
-) -> Sight:
-    queries, keys = q.shape[2], k.shape[2]
-    owner = owner_of(module)
-    cross = running.looks_like_cross("", module) if owner is None else owner.kind == "cross"
+def _mask(
+    module: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, *, is_causal: bool
+) -> ModelMask:
+    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     if mask is not None:
-        return from_table(mask, queries, keys, cross=cross)
+        return from_table(mask, extent, cross=modules.is_cross(module))
     if not is_causal:
-        return everything(queries, keys, device=q.device, cross=cross)
-    make = causal_from_end if queries == keys else causal_from_start
-    return make(queries, keys, device=q.device)
+        return everything(extent, cross=modules.is_cross(module))
+    return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 
 def _four_mask(mask: Tensor | None, query: Tensor) -> Tensor | None:

@@ -1,24 +1,32 @@
 """Where the numbers of watched calls add up.
 
-A slot holds the sums of one place in the model: a module, the how-manieth call of it in a forward
-pass, and whether queries stand at the end of a cache ("step") or not ("forward"). Its tensors are
-allocated once and added to in place, which torch.compile takes without a graph break.
+A slot holds the sums of one place in the model: a module, its first, second, ... call in a forward
+pass, and whether queries continue a cache ("step") or not ("forward"). Its tensors are allocated
+once and added to in place, which torch.compile takes without a graph break.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from attentropy.models.record.measures import ROWS, Kept, Sums
-from attentropy.models.record.model_call import Asked
+from attentropy.models.record.measures import ROWS, HeadSums, KeptRows
+from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.sampled import SAMPLED
 
 
 @dataclass(frozen=True)
 class Place:
-    """What is known of a slot besides its numbers."""
+    """Where in a model the numbers of a slot come from.
+
+    Attributes:
+        layer: name of the module.
+        call: number of the module's call in a forward pass, from 0.
+        phase: "forward", or "step" for queries that continue a cache.
+        kind: "self" or "cross".
+    """
 
     layer: str
     call: int
@@ -34,7 +42,7 @@ class Slot:
         self.sums = torch.zeros(sum(parts), heads, dtype=torch.float64, device=device)
         self.rows, self.sampled, self.overlap = self.sums.split(parts)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
-        self.kept: list[Kept] = []
+        self.kept: list[KeptRows] = []
         self.longest = torch.zeros((), dtype=torch.int64, device=device)
         self.behind = torch.zeros((), dtype=torch.bool, device=device)
         self.head_dim = 0
@@ -43,12 +51,12 @@ class Slot:
 
     @property
     def heads(self) -> int:
-        """How many."""
+        """Number of heads."""
         return len(self.top)
 
     @property
     def length(self) -> int:
-        """The most keys of a call."""
+        """The largest number of keys of a call."""
         return max(self._length, int(self.longest))
 
     @length.setter
@@ -57,30 +65,31 @@ class Slot:
 
     @property
     def is_causal(self) -> bool:
-        """Did no query of the last call see a key after its own?"""
+        """True if no query of the last call saw a key after its own."""
         return self._is_causal or bool(self.behind)
 
     @is_causal.setter
     def is_causal(self, causal: bool) -> None:
         self._is_causal = causal
 
-    def add(self, sums: Sums) -> None:
-        """Count one more call, in place."""
+    def add(self, sums: HeadSums) -> None:
+        """Add the sums of one call, in place."""
         self.sums.add_(sums.sums)
         self.top.copy_(torch.maximum(self.top, sums.top))
 
-    def describe(self, asked: Asked) -> None:
-        """Note the sizes of a call."""
-        self.head_dim = asked.head_dim
-        self.is_causal = asked.sight.is_causal
+    def describe(self, asked: ModelCall) -> None:
+        """Note the sizes of a call, and whether it is causal."""
+        causal, keys = asked.mask.is_causal, asked.call.k.shape[2]
+        self.head_dim = asked.call.q.shape[3]
+        self.is_causal = causal is True
         if torch.compiler.is_compiling():  # a number here would be a graph for every length
-            self.longest.copy_(self.longest.clamp(min=asked.sizes[3]))
-            self.behind.copy_(asked.sight.looks_behind(device=self.behind.device))
+            self.longest.copy_(self.longest.clamp(min=keys))
+            self.behind.copy_(torch.as_tensor(causal, device=self.behind.device))
         else:
-            self.length = asked.sizes[3]
+            self.length = keys
 
     def clear(self) -> None:
-        """Forget everything, in place."""
+        """Reset all numbers, in place."""
         self.sums.zero_()
         self.top.fill_(-torch.inf)
         self.kept.clear()
@@ -89,18 +98,25 @@ class Slot:
         self._length = 0
 
     def merge(self, other: "Slot") -> None:
-        """Add what another slot holds, in place."""
+        """Add the numbers of another slot, in place."""
         device = self.top.device
-        self.add(Sums(other.sums.to(device), other.top.to(device)))
+        self.add(HeadSums(other.sums.to(device), other.top.to(device)))
         self.head_dim, self.is_causal = other.head_dim, other.is_causal
         self.length = other.length
 
 
 @dataclass(eq=False)
 class Owner:
-    """A watched module that calls attention: its name, where its forward stands, its slots.
+    """A watched module that calls attention, and its slots.
 
-    `tokens` [B,N] is the padding mask that a model of transformers was called with, 0 at padding.
+    Attributes:
+        name: of the module in the model.
+        recorder: of the watch.
+        call: number of the running call of the module in this forward pass; -1 before the first.
+        slots: by the number of the call and its phase.
+        kind: "self" or "cross".
+        entered: told the module and its arguments when its forward starts, where they matter.
+        tokens: the padding mask [B,N] that a model of transformers was called with, 0 at padding.
     """
 
     name: str
@@ -108,14 +124,17 @@ class Owner:
     call: int = -1
     slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
+    entered: Callable[["Owner", nn.Module, Any, Any], None] | None = None
     tokens: Any = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy of a watched model is not watched."""
-        return _nobody, ()
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """The forward of the module starts; its calls are told apart within one pass."""
+        self.call = self.call + 1 if self.recorder.inside else 0
+        if self.entered is not None:
+            self.entered(self, module, args, kwargs)
 
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
-        """The slot of the current call."""
+        """The slot of the running call."""
         return self.slot_of((max(self.call, 0), phase), heads, device=device)
 
     def slot_of(self, key: tuple[int, str], heads: int, *, device: torch.device) -> Slot:
@@ -124,15 +143,3 @@ class Owner:
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)
         return slot
-
-
-def _nobody() -> None:
-    """The owner of what is not watched."""
-
-
-ATTRIBUTE = "_attentropy_owner"
-
-
-def owner_of(module: nn.Module | None) -> Owner | None:
-    """The owner record of a watched module."""
-    return None if module is None else module.__dict__.get(ATTRIBUTE)

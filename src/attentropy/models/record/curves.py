@@ -1,15 +1,17 @@
 """How the entropy of each head answers to a factor on its scale, measured on a running model."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attentropy.core.call import Call
 from attentropy.core.results import Stats
-from attentropy.models.intercept.softmax import BY_HAND, Tapped
+from attentropy.kernels.tiled.logits import row_logits
+from attentropy.models.intercept.softmax import BY_HAND
 from attentropy.models.record.accumulators import Owner
-from attentropy.models.record.model_call import Asked
+from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.record.sampled import rows_to_sample
 from attentropy.models.watch import Watch
@@ -46,20 +48,20 @@ class CurveRecorder(Recorder):
         self.curves: dict[str, Curve] = {}
 
     @torch.no_grad()
-    def record(self, owner: Owner, asked: Asked, out: Tensor | None, stats: Stats) -> None:
+    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add the rows of one call to the curve of its layer."""
         left = _left_out(asked, stats)
         if left is not None:
             self.missed[owner.name] = left
             return
-        rows = self._last_rows(asked)
+        call, rows = asked.call, _last_rows(asked)
         visible = stats.visible[:, :, rows]
-        counted = asked.sight.counted()
+        counted = asked.mask.counted
         kept = visible >= 2
         if counted is not None:
             kept = kept & counted.expand(stats.visible.shape)[:, :, rows]
-        values = torch.stack([_entropy(asked, rows, factor) for factor in self.factors], -1)
-        spread = _spread(asked.logits_at(rows))
+        values = torch.stack([_entropy(call, rows, factor) for factor in self.factors], -1)
+        spread = _spread(row_logits(call, rows))
         heads, factors = values.shape[1], values.shape[3]
         blank = Curve(values.new_zeros(heads, factors), spread.new_zeros(heads))
         curve = self.curves.setdefault(owner.name, blank)
@@ -68,28 +70,29 @@ class CurveRecorder(Recorder):
         curve.log_visible += float(visible.clamp(min=1).log().masked_fill(~kept, 0.0)[:, 0].sum())
         curve.rows += int(kept[:, 0].sum())
 
-    def _last_rows(self, asked: Asked) -> Tensor:
-        queries = asked.sizes[2]
-        last = max(1, queries // 8) if asked.sight.is_causal else queries
-        return rows_to_sample(last, ROWS, device=asked.q.device) + (queries - last)
+
+def _last_rows(asked: ModelCall) -> Tensor:
+    queries = asked.call.q.shape[2]
+    last = max(1, queries // 8) if asked.mask.is_causal else queries
+    return rows_to_sample(last, ROWS, device=asked.call.q.device) + (queries - last)
 
 
-def _left_out(asked: Asked, stats: Stats) -> str | None:
+def _left_out(asked: ModelCall, stats: Stats) -> str | None:
     """Why a call has no curve."""
-    if asked.cross:
+    if asked.is_cross:
         return "cross-attention"
-    if isinstance(asked, Tapped):
+    if asked.is_by_hand:
         return f"{BY_HAND}, which cannot be steered"
     if stats.entropy is None:
-        return f"{type(asked.weights).__name__} weights, which have no entropy"
+        return f"{type(asked.call.weights).__name__} weights, which have no entropy"
     return None
 
 
-def _entropy(asked: Asked, rows: Tensor, factor: float) -> Tensor:
+def _entropy(call: Call, rows: Tensor, factor: float) -> Tensor:
     """Entropy [B,H,R] with the scale multiplied by `factor`, before softcap and bias."""
-    s = replace(asked, scale=asked.scale * factor).logits_at(rows)
-    if asked.sink is not None:
-        column = asked.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
+    s = row_logits(call._replace(scale=call.scale * factor), rows)
+    if call.sink is not None:
+        column = call.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
         s = torch.cat([s, column], -1)
     return torch.special.entr(s.softmax(-1)).sum(-1)
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from attentropy.core.results import Stats
-from attentropy.models.record.model_call import Asked
-from attentropy.models.record.sampled import Few, sampled
-from attentropy.models.record.visibility import Sight
+from attentropy.kernels.tiled.logits import pair_logits, row_logits
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import ModelMask
+from attentropy.models.record.sampled import SAMPLED, SampledRows, sampled
 
 ROWS = (
     "rows",
@@ -35,11 +36,12 @@ ROWS = (
     "previous_share",
 )
 MANY = 1 << 17  # elements of queries; beyond, the first key's share is taken from some rows
+PREVIOUS = SAMPLED.index("previous_of_sampled")
 ROBUST = 1 / math.sqrt(math.e - 1)  # what unit Gaussian noise on the scores makes of sum p^2
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class HeadSums:
     """Sums of one call per head.
 
     `sums` [len(ROWS) + len(SAMPLED) + H,H] are those of ROWS, those of SAMPLED, and the inner
@@ -51,7 +53,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptRows:
     """Rows of one call as they were, for profiles along the sequence.
 
     `entropy`, `max_logit` [B,H,Q]; `visible`, `counted` broadcastable to it; `distance` [B,H,R]
@@ -68,18 +70,17 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class CountedRows:
     """The rows that count: those from `start` on, or those of a bool `mask` [B or 1,H or 1,Q]."""
 
     start: int
     mask: Tensor | None = None
 
     @classmethod
-    def of(cls, asked: Asked, visible: Tensor, counted: Tensor | None) -> "Chosen":
+    def of(cls, mask: ModelMask, visible: Tensor, counted: Tensor | None) -> "CountedRows":
         """Rows with two keys or more whose query is no padding."""
-        first = asked.sight.choice_from
-        if first is not None and counted is None and asked.bias is None:
-            return cls(first)
+        if mask.choice_from is not None and counted is None:
+            return cls(mask.choice_from)
         return cls(0, visible >= 2 if counted is None else (visible >= 2) & counted)
 
     def fill(self, x: Tensor, value: float) -> Tensor:
@@ -96,7 +97,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class VisibleCounts:
     """What follows from the number n of visible keys: 1 / log n and 1 / sqrt n, [B or 1,H or 1,Q].
 
     `sums` [3,B or 1,H or 1] are those of 1, log n and n over the rows that count.
@@ -107,7 +108,7 @@ class Counts:
     sums: Tensor
 
     @classmethod
-    def of(cls, visible: Tensor, chosen: Chosen, *, dtype: torch.dtype) -> "Counts":
+    def of(cls, visible: Tensor, chosen: CountedRows, *, dtype: torch.dtype) -> "VisibleCounts":
         """Of `visible` keys."""
         shape = visible.shape if chosen.mask is None else chosen.mask.shape
         shape = torch.broadcast_shapes(visible.shape, shape)
@@ -120,14 +121,14 @@ class Counts:
 
 @torch.no_grad()
 def measure(
-    asked: Asked,
+    asked: ModelCall,
     out: Tensor | None,
     stats: Stats,
     *,
     counted: Tensor | None,
     sample: int | None,
     every_row: bool = True,
-) -> tuple[Sums, Kept | None]:
+) -> tuple[HeadSums, KeptRows | None]:
     """The sums of a call, and its rows. `counted` marks queries that are no padding.
 
     `out` is None where only the weights are known. Without `every_row` rows are not returned, the
@@ -135,29 +136,31 @@ def measure(
     that of the first key is taken from some hundred rows of a long call.
     """
     visible = _small(stats.visible)
-    chosen = Chosen.of(asked, visible, counted)
+    chosen = CountedRows.of(asked.mask, visible, counted)
     few = sampled(asked, stats, start=chosen.start, mask=chosen.mask, most=sample)
     whole = every_row or sample is None
     parts = (
-        _sums(asked, out, stats, visible, chosen),
-        _sink(asked, stats, chosen, whole=whole),
-        _previous(asked, stats, chosen, every_row=every_row),
+        _sums(asked.mask, out, stats, visible, chosen),
+        _sink(asked, stats, chosen, few, whole=whole),
+        _previous(asked, stats, chosen, few, every_row=every_row),
         few.sums,
         few.overlap,
     )
     top = _or_nan(stats.max_logit, stats)
     highest = chosen.fill(top, -torch.inf).amax((0, 2)).double()
-    sums = Sums(torch.cat(parts), highest)
+    sums = HeadSums(torch.cat(parts), highest)
     return sums, _kept(asked, stats, visible, chosen, few) if every_row else None
 
 
-def _kept(asked: Asked, stats: Stats, visible: Tensor, chosen: Chosen, few: Few) -> Kept:
+def _kept(
+    asked: ModelCall, stats: Stats, visible: Tensor, chosen: CountedRows, few: SampledRows
+) -> KeptRows:
     top, entropy = _or_nan(stats.max_logit, stats), _or_nan(stats.entropy, stats)
-    position = asked.sight.own
+    queries, position = top.shape[2], asked.mask.positions
     if position is None:
-        position = torch.arange(asked.sizes[2], device=top.device)
-    table = chosen.table(asked.sizes[2], device=top.device)
-    return Kept(entropy, top, visible, table, position, few.index, few.distance)
+        position = torch.arange(queries, device=top.device)
+    table = chosen.table(queries, device=top.device)
+    return KeptRows(entropy, top, visible, table, position, few.index, few.distance)
 
 
 def _small(visible: Tensor) -> Tensor:
@@ -172,28 +175,30 @@ def _or_nan(value: Tensor | None, stats: Stats) -> Tensor:
 
 
 def _sums(
-    asked: Asked, out: Tensor | None, stats: Stats, visible: Tensor, chosen: Chosen
+    mask: ModelMask, out: Tensor | None, stats: Stats, visible: Tensor, chosen: CountedRows
 ) -> Tensor:
     """Sums of ROWS before the sink, [N,H]."""
-    batch, heads, _, _ = asked.sizes
-    counts = _counts(asked.sight, visible, chosen, dtype=stats.collision.dtype)
+    batch, heads, _ = stats.collision.shape
+    counts = _counts(mask, visible, chosen, dtype=stats.collision.dtype)
     numbers = counts.sums.expand(-1, batch, heads).sum(1)
-    rows = torch.stack(_rows(asked, out, stats, counts))
+    rows = torch.stack(_rows(out, stats, counts))
     return torch.cat((numbers, chosen.fill(rows, 0.0).sum(3).double().sum(1)))
 
 
-def _counts(sight: Sight, visible: Tensor, chosen: Chosen, *, dtype: torch.dtype) -> Counts:
+def _counts(
+    mask: ModelMask, visible: Tensor, chosen: CountedRows, *, dtype: torch.dtype
+) -> VisibleCounts:
     """Worked out once for layers that see alike."""
     if chosen.mask is not None or torch.compiler.is_compiling():
-        return Counts.of(visible, chosen, dtype=dtype)
+        return VisibleCounts.of(visible, chosen, dtype=dtype)
     name = (dtype, visible.shape, chosen.start)
-    counts: Counts | None = sight.notes.get(name)
+    counts: VisibleCounts | None = mask.notes.get(name)
     if counts is None:
-        counts = sight.notes[name] = Counts.of(visible, chosen, dtype=dtype)
+        counts = mask.notes[name] = VisibleCounts.of(visible, chosen, dtype=dtype)
     return counts
 
 
-def _rows(asked: Asked, out: Tensor | None, stats: Stats, counts: Counts) -> tuple[Tensor, ...]:
+def _rows(out: Tensor | None, stats: Stats, counts: VisibleCounts) -> tuple[Tensor, ...]:
     """ROWS between the counts and the sink, of every row, each [B,H,Q]."""
     entropy, lse = _or_nan(stats.entropy, stats), _or_nan(stats.lse, stats)
     collision = stats.collision.detach()
@@ -219,30 +224,54 @@ def _norm(out: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:
     return torch.linalg.vector_norm(by_token, dim=-1, dtype=dtype).transpose(1, 2)
 
 
-def _sink(asked: Asked, stats: Stats, chosen: Chosen, *, whole: bool) -> Tensor:
-    """Sum of the weights of the first key, and of a learned sink, [1,H].
+def _sink(
+    asked: ModelCall, stats: Stats, chosen: CountedRows, few: SampledRows, *, whole: bool
+) -> Tensor:
+    """Sum of the weights of the first key, and of a learned sink, [1,H]."""
+    learned = stats.sink_mass
+    if few.first is not None:
+        mass = few.first[None]
+        if learned is None:
+            return mass
+        return mass + chosen.fill(learned.detach(), 0.0).sum((0, 2), dtype=torch.float64)
+    if chosen.mask is None:
+        return _spaced_sink(asked, stats, chosen, whole=whole)
+    first = (pair_logits(asked.call, _first_key(asked.mask)) - _or_nan(stats.lse, stats)).exp_()
+    first = first if learned is None else first + learned.detach()
+    return chosen.fill(first, 0.0).sum((0, 2), dtype=torch.float64)[None]
 
-    Of a long call one row in so many is looked at, and stands for the others.
-    """
-    lse, queries = _or_nan(stats.lse, stats), asked.sizes[2]
-    if chosen.mask is not None:
-        mass = (asked.logits_of(asked.sight.first()) - lse).exp_()
-        if stats.sink_mass is not None:
-            mass = mass + stats.sink_mass.detach()
-        return chosen.fill(mass, 0.0).sum((0, 2), dtype=torch.float64)[None]
-    if torch.compiler.is_compiling():  # a step of its own would be a graph for every length
-        whole = True
-    step = 1 if whole else max(1, asked.q.numel() // MANY)
-    rows = slice(chosen.start + (queries - chosen.start - 1) % step, None, step)
-    mass = (asked.logits_of_first(rows) - lse[..., rows]).exp_()
+
+def _spaced_sink(asked: ModelCall, stats: Stats, chosen: CountedRows, *, whole: bool) -> Tensor:
+    """The same of a long call: one row in so many is looked at, and stands for the others."""
+    lse, call = _or_nan(stats.lse, stats), asked.call
+    count = lse.shape[2] - chosen.start
+    # in a graph, a step of its own would be a graph for every length
+    every = whole or torch.compiler.is_compiling()
+    step = 1 if every else max(1, call.q.numel() // MANY)
+    rows = slice(chosen.start + (count - 1) % step, None, step)
+    shown = call.seen._replace(lo=None, hi=None)  # these rows all see key 0
+    mass = (row_logits(call, rows, keys=slice(0, 1), seen=shown)[..., 0] - lse[..., rows]).exp_()
     if stats.sink_mass is not None:
         mass = mass + stats.sink_mass.detach()[..., rows]
-    return mass.mean(2, dtype=torch.float64).sum(0, keepdim=True) * (queries - chosen.start)
+    return mass.mean(2, dtype=torch.float64).sum(0, keepdim=True) * count
 
 
-def _previous(asked: Asked, stats: Stats, chosen: Chosen, *, every_row: bool) -> Tensor:
+def _first_key(mask: ModelMask) -> Tensor:
+    """The first key that any query sees, [1 or B,1,1]."""
+    if mask.first is not None:
+        return mask.first
+    return torch.zeros(1, 1, 1, dtype=torch.int64, device=mask.seen.extent.device)
+
+
+def _previous(
+    asked: ModelCall, stats: Stats, chosen: CountedRows, few: SampledRows, *, every_row: bool
+) -> Tensor:
     """Sum of the weights of the key just before the query, [1,H]; NaN in cross-attention."""
-    if asked.sight.own is None or not every_row:
-        return stats.collision.new_full((1, asked.sizes[1]), torch.nan, dtype=torch.float64)
-    mass = (asked.logits_before() - _or_nan(stats.lse, stats)).exp_()
+    position, heads = asked.mask.positions, stats.collision.shape[1]
+    if position is None or not every_row:
+        return stats.collision.new_full((1, heads), torch.nan, dtype=torch.float64)
+    if few.first is not None:
+        return few.sums[PREVIOUS, None]
+    before = pair_logits(asked.call, position.view(1, 1, -1) - 1)
+    mass = (before - _or_nan(stats.lse, stats)).exp_()
     return chosen.fill(mass, 0.0).sum((0, 2), dtype=torch.float64)[None]

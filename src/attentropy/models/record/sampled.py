@@ -1,12 +1,15 @@
 """Statistics that need all weights of a row, taken on a few rows per call."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from attentropy.core.results import Stats
-from attentropy.models.record.model_call import Asked, hiding
+from attentropy.core.visibility import Span, Visibility
+from attentropy.kernels.tiled.logits import row_logits
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import ModelMask
 
 SAMPLED = (
     "rows",
@@ -37,30 +40,32 @@ def rows_to_sample(
 
 
 @dataclass(frozen=True, eq=False)
-class Few:
+class SampledRows:
     """Of the queries `index` [R]: sums of SAMPLED [N,H], overlap [H,H] and distance [B,H,R].
 
-    The overlap holds the inner products of the heads' weights.
+    The overlap holds the inner products of the heads' weights. `first` [H] is the sum of the
+    weights of the first key, where the sample is all rows that count, else None.
     """
 
     index: Tensor
     sums: Tensor
     overlap: Tensor
     distance: Tensor
+    first: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class SampleGrid:
     """Positions of the sampled queries `index` [R], and of all keys about each.
 
-    `limit` is -inf where a key is hidden, and None if all are seen. `before` [R,1] is the key just
-    before each query and `has_before` [R] whether there is one; `away` [R,K] is how far each key
-    is from the query's own; `turned` [R,K] the key at each distance behind it, those ahead coming
-    last. These are None in cross-attention.
+    `seen` says which keys they see. `before` [R,1] is the key just before each query and
+    `has_before` [R] whether there is one; `away` [R,K] is how far each key is from the query's own;
+    `turned` [R,K] the key at each distance behind it, those ahead coming last. These are None in
+    cross-attention.
     """
 
     index: Tensor
-    limit: Tensor | None
+    seen: Visibility
     before: Tensor | None = None
     has_before: Tensor | None = None
     away: Tensor | None = None
@@ -68,62 +73,72 @@ class Grid:
 
 
 def sampled(
-    asked: Asked, stats: Stats, *, start: int, mask: Tensor | None, most: int | None
-) -> Few:
+    asked: ModelCall, stats: Stats, *, start: int, mask: Tensor | None, most: int | None
+) -> SampledRows:
     """SAMPLED of at most `most` of the queries from `start` on that the mask allows."""
     grid = _grid(asked, start, most, like=stats.collision)
     if stats.lse is None or stats.max_logit is None:
-        return _nothing(asked, stats, grid.index)
-    s = asked.scores_at(grid.index)
+        return _nothing(stats, grid.index)
+    s = row_logits(asked.call, grid.index, seen=grid.seen)
     top, lse, visible = (
         x.detach().index_select(2, grid.index).unsqueeze(3)
         for x in (stats.max_logit, stats.lse, stats.visible)
     )
-    z = (s if grid.limit is None else torch.minimum(s, grid.limit, out=s)).sub_(top)
+    z = s.sub_(top)
     p = (z + (top - lse)).exp_()
-    if mask is None:
-        return _summed(z, p, visible, grid, kept=None)
-    kept = (mask[..., grid.index] if mask.shape[-1] > 1 else mask).expand(s.shape[:3])
-    return _summed(z, p.masked_fill_(~kept[..., None], 0.0), visible, grid, kept=kept)
+    kept = None
+    if mask is not None:
+        kept = (mask[..., grid.index] if mask.shape[-1] > 1 else mask).expand(s.shape[:3])
+        p = p.masked_fill_(~kept[..., None], 0.0)
+    few = _summed(z, p, visible, grid, kept=kept)
+    # in a graph, what depends on the length would be a graph for every length
+    if torch.compiler.is_compiling() or len(grid.index) < stats.lse.shape[2] - start:
+        return few
+    return replace(few, first=_first(p, asked.mask).sum((0, 2), dtype=torch.float64))
 
 
-def _grid(asked: Asked, start: int, most: int | None, *, like: Tensor) -> Grid:
+def _grid(asked: ModelCall, start: int, most: int | None, *, like: Tensor) -> SampleGrid:
     """The grid of the sampled queries; small ones are made once for layers that see alike."""
     if torch.compiler.is_compiling():
         return _new_grid(asked, start, most, like=like)
-    notes, name = asked.sight.notes, (like.dtype, asked.sizes[2:], start, most)
-    grid: Grid | None = notes.get(name)
+    notes, name = asked.mask.notes, (like.dtype, start, most)
+    grid: SampleGrid | None = notes.get(name)
     if grid is None:
         grid = _new_grid(asked, start, most, like=like)
-        if len(grid.index) * asked.sizes[3] <= SMALL:
+        if len(grid.index) * asked.mask.seen.extent.keys <= SMALL:
             notes[name] = grid
     return grid
 
 
-def _new_grid(asked: Asked, start: int, most: int | None, *, like: Tensor) -> Grid:
-    _, _, queries, keys = asked.sizes
-    sight, device, dtype = asked.sight, like.device, like.dtype
+def _new_grid(asked: ModelCall, start: int, most: int | None, *, like: Tensor) -> SampleGrid:
+    mask, device, dtype = asked.mask, like.device, like.dtype
+    _, _, queries, keys, _ = mask.seen.extent
     index = rows_to_sample(queries, most, start=start, device=device)
-    seen = sight.rows(index, device=device)
-    limit = None if seen is None else hiding(seen, dtype=dtype)
-    if sight.own is None:
-        return Grid(index, limit)
-    own = sight.own[index]
+    seen = mask.seen._replace(added=None).select(Span(queries=index))
+    if seen.hides:
+        seen = seen._replace(table=seen.sees(), lo=None, hi=None, predicate=None)
+    if mask.positions is None:
+        return SampleGrid(index, seen)
+    own = mask.positions[index]
     behind = own[:, None] - torch.arange(keys, device=device)
     before = (own[:, None] - 1).clamp(0, keys - 1)
-    has_before = (own > 0).to(dtype)
-    return Grid(index, limit, before, has_before, behind.abs().to(dtype), behind % keys)
+    has_before = ((own > 0) & (own <= keys)).to(dtype)
+    return SampleGrid(index, seen, before, has_before, behind.abs().to(dtype), behind % keys)
 
 
-def _nothing(asked: Asked, stats: Stats, index: Tensor) -> Few:
+def _nothing(stats: Stats, index: Tensor) -> SampledRows:
     """Of weights that are no probabilities none of this is known."""
-    batch, heads, _, _ = asked.sizes
+    batch, heads, _ = stats.collision.shape
     nan = stats.collision.new_full((heads, heads), torch.nan)
     sums = nan.new_full((len(SAMPLED), heads), torch.nan, dtype=torch.float64)
-    return Few(index, sums, nan.double(), nan.new_full((batch, heads, len(index)), torch.nan))
+    return SampledRows(
+        index, sums, nan.double(), nan.new_full((batch, heads, len(index)), torch.nan)
+    )
 
 
-def _summed(z: Tensor, p: Tensor, visible: Tensor, grid: Grid, *, kept: Tensor | None) -> Few:
+def _summed(
+    z: Tensor, p: Tensor, visible: Tensor, grid: SampleGrid, *, kept: Tensor | None
+) -> SampledRows:
     """Sums over rows with weights p and logits z below the largest, both [B,H,R,K]."""
     ones = p.new_ones(p.shape[:3]) if kept is None else kept.to(p.dtype)
     distance = _distance(p, grid)
@@ -142,17 +157,25 @@ def _summed(z: Tensor, p: Tensor, visible: Tensor, grid: Grid, *, kept: Tensor |
     if kept is not None:
         values = values.masked_fill_(~kept, 0.0)
     flat = p.transpose(0, 1).flatten(1)
-    return Few(grid.index, values.sum((1, 3)).double(), (flat @ flat.mT).double(), distance)
+    return SampledRows(grid.index, values.sum((1, 3)).double(), (flat @ flat.mT).double(), distance)
 
 
-def _before(p: Tensor, grid: Grid) -> Tensor:
+def _first(p: Tensor, mask: ModelMask) -> Tensor:
+    """Weight of the first key that any query sees."""
+    if mask.first is None:
+        return p[..., 0]
+    key = mask.first.clamp(max=p.shape[3] - 1)[..., None]
+    return p.gather(-1, key.expand(*p.shape[:3], 1))[..., 0]
+
+
+def _before(p: Tensor, grid: SampleGrid) -> Tensor:
     """Weight of the key just before each of these rows."""
     if grid.before is None or grid.has_before is None:
         return p.new_full(p.shape[:3], torch.nan)
     return p.gather(-1, grid.before.expand(*p.shape[:3], 1))[..., 0] * grid.has_before
 
 
-def _distance(p: Tensor, grid: Grid) -> Tensor:
+def _distance(p: Tensor, grid: SampleGrid) -> Tensor:
     """sum_j p_ij |i - j|."""
     if grid.away is None:
         return p.new_full(p.shape[:3], torch.nan)
@@ -177,7 +200,7 @@ def _spread(z: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     return (square - mean.square()).clamp(min=0).sqrt(), -z.amin(-1)
 
 
-def _positional(p: Tensor, grid: Grid) -> Tensor:
+def _positional(p: Tensor, grid: SampleGrid) -> Tensor:
     """Cosine between a row's weights by distance and those of the head's mean row.
 
     1 where the weights depend on the distance alone.

@@ -1,7 +1,4 @@
-"""What steering does to one attention call: a new scale, normalised scores, another mask.
-
-A call of a model's own attention is described as `Asked`; one of attend() by its `Options`.
-"""
+"""What steering does to one attention call: a new scale, normalised scores, another mask."""
 
 import math
 from collections.abc import Callable
@@ -17,9 +14,8 @@ from attentropy.core.masks import Extent, Mask
 from attentropy.core.resolve import Options
 from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
 from attentropy.core.scores import Cosine, Dot, Score, unit
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
-from attentropy.models.intercept.compute import Touch
-from attentropy.models.record.model_call import Asked
 from attentropy.nn._masking import combined
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
@@ -55,9 +51,31 @@ class Planned:
         return low + share * (high - low)
 
 
+@dataclass(eq=False)
+class Touch:
+    """What became of the change of one module.
+
+    Attributes:
+        name: of the module.
+        wanted: the change is to change something.
+        applied: it reached a call.
+        left: how the module attended without it.
+    """
+
+    name: str
+    wanted: bool = True
+    applied: bool = False
+    left: str = ""
+
+    @property
+    def alone(self) -> bool:
+        """Does the module attend unchanged, though it was to be changed?"""
+        return self.wanted and not self.applied and bool(self.left)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Change:
-    """What steer() was asked for; fields are its arguments, and what became of it."""
+    """What steer() was asked for; fields are its arguments, and `touch` what became of it."""
 
     scale: ScaleRule | float | Tensor | None = None
     temperature: Tensor | None = None
@@ -68,41 +86,22 @@ class Change:
     touch: Touch = field(default_factory=lambda: Touch(""))
 
     def of(self, name: str) -> "Change":
-        """The same for the module of a name, of which it is noted what becomes of it."""
+        """The same change for the module of a name, with a `touch` of its own."""
         asked = (self.scale, self.temperature, self.softcap, self.weights, self.mask)
         some = self.qk_norm not in (False, None) or any(value is not None for value in asked)
         return replace(self, touch=Touch(name, wanted=some))
 
-    def __call__(self, module: nn.Module, asked: Asked) -> Asked:
-        """The call as it is to be made."""
-        self.touch.applied = True
-        q, k, scale = _normed(asked.q, asked.k, self.qk_norm)
-        asked = replace(asked, q=q, k=k, scale=asked.scale if scale is None else scale)
-        if self.mask is not None:
-            batch, heads, _, _ = asked.sizes
-            sight = asked.sight.meet(self.mask, batch=batch, heads=heads, device=asked.q.device)
-            asked = replace(asked, sight=sight)
-        if self.softcap is not None:
-            asked = replace(asked, softcap=self.softcap)
-        if self.weights is not None:
-            asked = replace(asked, weights=self.weights)
-        visible = asked.sight.visible(device=asked.q.device)
-        return replace(asked, scale=self.rescaled(module, asked.scale, asked.head_dim, visible))
-
-    def of_attend(
+    def __call__(
         self, module: nn.Module, q: Tensor, k: Tensor, options: Options
     ) -> tuple[Tensor, Tensor, Options]:
-        """The same for a call of attend(), which checks what comes of it."""
+        """Queries, keys and options of the call as it is to be made."""
         self.touch.applied = True
         q, k, scale = _normed(q, k, self.qk_norm)
         if scale is not None:
             _check_score(options.score)
             options = options._replace(score=None, scale=scale)
         if self.mask is not None:
-            batch, heads, queries, _ = q.shape
-            extent = Extent(batch, heads, queries, k.shape[2], q.device)
-            seen = combined((options.mask, self.mask), options.bias, extent)
-            options = options._replace(mask=seen.mask, bias=seen.bias)
+            options = _masked(options, self.mask, q, k)
         if self.softcap is not None:
             options = options._replace(softcap=self.softcap)
         if self.weights is not None:
@@ -130,8 +129,17 @@ class Change:
         return new
 
     def leave(self, how: str) -> None:
-        """The module attends in a way that cannot be changed."""
+        """Note that the module attends in a way, `how`, that cannot be changed."""
         self.touch.left = how
+
+
+def _masked(options: Options, mask: Mask, q: Tensor, k: Tensor) -> Options:
+    """The options where the mask hides more keys."""
+    if isinstance(options.mask, Visibility):
+        return options._replace(mask=options.mask.meet(mask))
+    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    seen = combined((options.mask, mask), options.bias, extent)
+    return options._replace(mask=seen.mask, bias=seen.bias)
 
 
 def check_norm(qk_norm: Norm) -> None:

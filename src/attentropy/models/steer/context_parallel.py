@@ -8,18 +8,20 @@ its masks speak of this rank's tokens alone.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
+from attentropy.attention.ring import ring_attend
 from attentropy.core.errors import UnsupportedError
-from attentropy.core.masks import causal
+from attentropy.core.masks import Mask, causal
 from attentropy.core.resolve import Options
+from attentropy.core.results import Attended
+from attentropy.core.visibility import Visibility
 from attentropy.distributed.layouts import Placed, Spread
-from attentropy.models.record.model_call import Asked
-from attentropy.models.record.visibility import Sight
+from attentropy.models.intercept.compute import ModelInputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,28 +30,32 @@ class Spreading:
 
     spread: Spread
 
-    def __call__(self, module: nn.Module, asked: Asked) -> Asked:
-        """The call as it is to be made."""
-        _, _, queries, keys = asked.sizes
-        if asked.cross or queries != keys:
+    def mask(self, module: nn.Module, given: ModelInputs) -> Mask | None:
+        """The mask of the whole sequence; raises if the model's own is not causal or full."""
+        queries = given.q.shape[2]
+        if given.mask.positions is None or queries != given.k.shape[2]:
             raise _refusal(module, "cross attention or a cache (pass use_cache=False)")
-        if asked.bias is not None:
+        if given.options.bias is not None or given.mask.seen.added is not None:
             raise _refusal(module, "a bias of its own")
-        (placed,) = self.spread.shares(queries, device=asked.q.device)
+        (placed,) = self.spread.shares(queries, device=given.q.device)
         _check_window(module, placed)
-        return replace(asked, sight=_global(module, asked, placed), spread=self.spread)
+        own = positions(placed, device=given.q.device)
+        return causal if _is_causal(module, given.mask.seen, own) else None
 
-    def of_attend(
-        self, module: nn.Module, q: Tensor, k: Tensor, options: Options
-    ) -> tuple[Tensor, Tensor, Options]:
-        """Refused: positions and caches inside of such a layer would stay those of one rank."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Attended:
+        """Attention over the sequence of all ranks; `visible` and scales count all keys."""
+        over = {"group": self.spread.group, "layout": self.spread.layout}
+        return ring_attend(q, k, v, **over, **options._asdict())
+
+    def refuse_attend(self, module: nn.Module) -> NoReturn:
+        """Positions and caches inside of a layer of attentropy would stay those of one rank."""
         raise UnsupportedError(
             f"steer(context_parallel=...) does not spread calls of attend(), which "
             f"{type(module).__name__} makes; give context_parallel= to the layer of attentropy.nn, "
             "or call attentropy.ring_attend in the model"
         )
 
-    def leave(self, how: str) -> None:
+    def leave(self, how: str) -> NoReturn:
         """Refused: the module would attend to this rank's tokens alone."""
         raise UnsupportedError(f"context_parallel cannot spread {how}")
 
@@ -67,28 +73,14 @@ def _check_window(module: nn.Module, placed: Placed) -> None:
             raise _refusal(module, f"a window of {window} over {placed.whole} tokens")
 
 
-def _global(module: nn.Module, asked: Asked, placed: Placed) -> Sight:
-    """Who sees whom in the whole sequence; `visible` counts all keys."""
-    device = asked.q.device
-    own = positions(placed, device=device)
-    sight = Sight(queries=len(own), keys=placed.whole, own=own)
-    if not _is_causal(module, asked, own):
-        return sight
-    return replace(sight, mask=causal, hi=(own + 1).view(1, 1, -1), is_causal=True)
-
-
-def _is_causal(module: nn.Module, asked: Asked, own: Tensor) -> bool:
+def _is_causal(module: nn.Module, seen: Visibility, own: Tensor) -> bool:
     """Is the model's mask causal? transformers takes a jump of positions for another document."""
-    seen = None
-    if asked.sight.mask is not causal:
-        seen = asked.sight.rows(torch.arange(len(own), device=own.device), device=own.device)
-        if seen is None:
-            return False
-    if seen is None:
-        return True
+    if seen.shape in ("causal", "full"):
+        return seen.shape == "causal"
+    shown = seen.dense()
     runs = torch.cumsum(own.diff(prepend=own[:1]) > 1, 0)
-    below = torch.ones_like(seen[0, 0]).tril()
-    if bool((seen == below).all()) or bool((seen == (below & (runs[:, None] == runs))).all()):
+    below = torch.ones_like(shown[0, 0]).tril()
+    if bool((shown == below).all()) or bool((shown == (below & (runs[:, None] == runs))).all()):
         return True
     raise _refusal(module, "a mask other than a causal one")
 

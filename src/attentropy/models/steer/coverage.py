@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import attend_steered, huggingface, sdpa, softmax
-from attentropy.models.intercept.compute import Touch
+from attentropy.models.intercept import compute, sdpa, softmax
+from attentropy.models.intercept.registry import Undo
 from attentropy.models.record.recorder import each
+from attentropy.models.steer.changes import Touch
 
-TAKEN = (sdpa, attend_steered)
 INSTEAD = "call F.scaled_dot_product_attention or attentropy.attend in the model"
 
 
@@ -33,17 +33,15 @@ class Reached:
 
     touches: list[Touch]
     everywhere: bool
-    known: bool
     told: bool = False
     _listening: Any = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _steered_copy, (self.touches, self.everywhere, self.known, self.told)
+        return _steered_copy, (self.touches, self.everywhere, self.told)
 
     def listen(self) -> None:
         """Notice attention that is computed by hand, until it has been told or nobody is there."""
-        softmax.install()
-        self._listening = weakref.finalize(self, softmax.uninstall)
+        self._listening = weakref.finalize(self, softmax.hold())
         self._listening.atexit = False
 
     def rest(self) -> None:
@@ -81,13 +79,15 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def _steered_copy(touches: list[Touch], everywhere: bool, known: bool, told: bool) -> Reached:
-    reached = Reached(touches, everywhere, known, told)
-    for taken in TAKEN:
-        taken.install()
-        weakref.finalize(reached, taken.uninstall).atexit = False  # with the copy
+def hold_all() -> list[Undo]:
+    """Take over the calls that steer() changes, until the functions returned are called."""
+    return [sdpa.hold(), compute.hold_steering()]
+
+
+def _steered_copy(touches: list[Touch], everywhere: bool, told: bool) -> Reached:
+    reached = Reached(touches, everywhere, told)
+    for undo in hold_all():
+        weakref.finalize(reached, undo).atexit = False  # with the copy
     if not told:
         reached.listen()
-    if known:
-        huggingface.register()
     return reached

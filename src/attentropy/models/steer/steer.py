@@ -29,12 +29,11 @@ from attentropy.core.scales import ScaleRule
 from attentropy.core.weights import Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
-from attentropy.models.intercept import huggingface, running
-from attentropy.models.intercept.compute import CHANGES
+from attentropy.models.intercept import huggingface, modules, registry
 from attentropy.models.plan import Plan
-from attentropy.models.steer.changes import Change, Norm, check_norm
+from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
-from attentropy.models.steer.coverage import TAKEN, Reached, Touch, is_compiled
+from attentropy.models.steer.coverage import Reached, hold_all, is_compiled
 
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
 
@@ -81,33 +80,34 @@ def steer(
     _check(model, plan, scale, mask, weights)
     check_norm(qk_norm)
     check_softcap(softcap)
-    base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
-    candidates = list(running.candidates(model))
+    candidates = list(modules.candidates(model))
     if not candidates:
         rule = "one that has modules of its own, which call attention"
         raise ArgumentError("model", rule, type(model).__name__)
     names = {name for name, _ in candidates}
     _check_named("plan", () if plan is None else plan.factors, names)
     _check_named("temperature", temperature if isinstance(temperature, Mapping) else (), names)
-    chosen = [pair for pair in candidates if _matches(pair[0], layers)]
-    if not chosen:
-        raise ArgumentError("layers", "names of modules of the model", repr(layers))
-    planned = [
-        replace(
+    base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
+    changes = {
+        module: replace(
             base,
             temperature=_temperature(temperature, name),
             scale=scale if plan is None else plan.rule(name),
         ).of(name)
-        for name, _ in chosen
-    ]
-    handle = Steered([change.touch for change in planned])
-    if context_parallel is not None:
-        handle._spread(model, [module for _, module in chosen], context_parallel, mask)
-    for (_, module), change in zip(chosen, planned, strict=True):
-        handle._attach(module, change)
-    for _, module in candidates:
-        handle._track(module)
-    handle._install(model, layers)
+        for name, module in candidates
+        if _matches(name, layers)
+    }
+    if not changes:
+        raise ArgumentError("layers", "names of modules of the model", repr(layers))
+    handle = Steered([change.touch for change in changes.values()])
+    try:
+        handle._attach(model, [module for _, module in candidates], changes)
+        if context_parallel is not None:
+            handle._spread(model, list(changes), context_parallel, mask)
+        handle._install(model, layers)
+    except BaseException:
+        handle.undo()
+        raise
     return handle
 
 
@@ -133,41 +133,36 @@ class Steered:
         while self._undo:
             self._undo.pop()()
 
-    def _attach(self, module: nn.Module, change: Change | Spreading) -> None:
-        module.__dict__[CHANGES] = (*module.__dict__.get(CHANGES, ()), change)
-
-        def detach() -> None:
-            left = tuple(c for c in module.__dict__.get(CHANGES, ()) if c is not change)
-            module.__dict__.pop(CHANGES, None)
-            if left:
-                module.__dict__[CHANGES] = left
-
-        self._undo.append(detach)
-
-    def _track(self, module: nn.Module) -> None:
-        """Also modules that are not changed: their calls are not those of what is around them."""
-        self._undo.extend(handle.remove for handle in running.track(module))
+    def _attach(
+        self, model: nn.Module, found: list[nn.Module], changes: dict[nn.Module, Change]
+    ) -> None:
+        """Track all modules, for calls of those without a change are not of what is around them."""
+        register = huggingface.register if huggingface.is_model(model) else None
+        attached, untrack = modules.track(found, when_copied=register)
+        self._undo.append(untrack)
+        for module, one in zip(found, attached, strict=True):
+            if module in changes:
+                self._undo.append(one.steer(changes[module]))
 
     def _spread(
-        self, model: nn.Module, modules: list[nn.Module], over: Group | Spread, mask: Mask | None
+        self, model: nn.Module, chosen: list[nn.Module], over: Group | Spread, mask: Mask | None
     ) -> None:
-        """Send the calls of modules around a ring; later changes then see all keys."""
+        """Send the calls of modules around a ring; other changes then see all keys."""
         if mask is not None:
             raise UnsupportedError("context_parallel takes no mask besides the model's own")
         ring = spread(over)
         if huggingface.is_model(model):
             self._undo.append(give_positions(model, ring))
-        for module in modules:
-            self._attach(module, Spreading(ring))
+        attached, untrack = modules.track(chosen)
+        self._undo.append(untrack)
+        for one in attached:
+            self._undo.append(registry.replace(one, "ring", Spreading(ring)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        known = huggingface.is_model(model)
-        if known:
-            self._undo.append(huggingface.install(model))
-        for taken in TAKEN:
-            taken.install()
-            self._undo.append(taken.uninstall)
-        reached = Reached(self._touches, layers is None, known)
+        if huggingface.is_model(model):
+            self._undo.append(huggingface.hold(model))
+        self._undo.extend(hold_all())
+        reached = Reached(self._touches, layers is None)
         self._undo.append(model.register_forward_hook(reached).remove)
         if not is_compiled(model):
             reached.listen()

@@ -3,13 +3,15 @@
 import base64
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
+from attentropy.core.visibility import ALL
+from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
 from attentropy.scans.measuring.measure import read
@@ -28,12 +30,11 @@ class _Mapper(Recorder):
         self.side = side
         self.maps: dict[str, Tensor] = {}
 
-    def record(self, owner: Owner, asked: Any, out: Tensor | None, stats: Stats) -> None:
+    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         super().record(owner, asked, out, stats)
-        queries, keys = asked.sizes[2:]
-        if queries != keys or stats.lse is None:
+        if asked.call.q.shape[2] != asked.call.k.shape[2] or stats.lse is None:
             return
-        logits = asked.logits_at(torch.arange(queries, device=stats.lse.device))[0]
+        logits = row_logits(asked.call, ALL)[0]
         weights = (logits - stats.lse[0, ..., None]).exp().nan_to_num(0.0)
         call = max(owner.call, 0)
         name = f"{owner.name}#{call}" if call else owner.name

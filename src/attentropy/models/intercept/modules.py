@@ -1,0 +1,305 @@
+"""Which modules of a model may call attention, and which one is running.
+
+While a module is watched or steered, its class has a `_call_impl` that keeps the module on a stack
+of its thread for as long as its forward runs, whatever ends it: torch calls hooks after an
+Exception, but not after KeyboardInterrupt, SystemExit or GeneratorExit.
+"""
+
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from attentropy.models.intercept import registry
+
+if TYPE_CHECKING:
+    from attentropy.models.record.accumulators import Owner
+    from attentropy.models.record.recorder import Recorder
+    from attentropy.models.steer.changes import Change
+    from attentropy.models.steer.context_parallel import Spreading
+
+_WRAPPERS = re.compile(
+    r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\b"
+)
+_CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
+TRACKED = "_attentropy_tracked"
+
+
+class _ThreadState(threading.local):
+    def __init__(self) -> None:
+        self.running: list[nn.Module] = []
+        self.computing = False
+        self.passing = False
+
+
+STATE = _ThreadState()
+"""Of this thread: the tracked modules that are `running`, innermost last; `computing` while
+attentropy itself computes, whose softmax is none of the model; `passing` while calls of
+scaled_dot_product_attention go on to torch.
+"""
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Attention and softmax inside are those of attentropy, not of the model."""
+    before, STATE.computing = STATE.computing, True
+    try:
+        yield
+    finally:
+        STATE.computing = before
+
+
+def current() -> nn.Module | None:
+    """The innermost tracked module that is running."""
+    return STATE.running[-1] if STATE.running else None
+
+
+def in_backward() -> bool:
+    """Inside a backward pass: what runs forward there is a recomputation by checkpointing."""
+    if torch.compiler.is_compiling():
+        return False
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def in_checkpoint() -> bool:
+    """Saved tensors are being intercepted, as non-reentrant checkpointing does in its forward.
+
+    It compares what the recomputation saves with what the forward saved, so both must run the
+    same attention, and the recomputation may come after watching has ended.
+    """
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return False
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+class Tracked:
+    """What is attached to a module: its part in a watch, and how it is steered.
+
+    Attributes:
+        owner: the record of a watched module, see attentropy.models.record.recorder.
+        recorder: of the watch whose forward passes start with this module.
+        changes: what steer() makes of the module's attention, in the order of the calls.
+        ring: sends the module's attention around a ring of processes.
+        when_copied: prepares the process in which a copy of the module is made or loaded.
+    """
+
+    def __init__(self, kind: type[nn.Module], *, is_wrapper: bool = False) -> None:
+        self.kind, self.is_wrapper = kind, is_wrapper
+        self.owner: Owner | None = None
+        self.recorder: Recorder | None = None
+        self.changes: tuple[Change, ...] = ()
+        self.ring: Spreading | None = None
+        self.when_copied: Callable[[], None] | None = None
+        self.restore: registry.Undo | None = None
+        self.users = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a steered module is steered; one of a watched module is not watched."""
+        return _copied, (self.kind, self.changes, self.ring, self.when_copied)
+
+    def watch(self, owner: "Owner") -> registry.Undo | None:
+        """Attach the record of a watch, and return what detaches it.
+
+        None if the module is watched already.
+        """
+        with registry.alone():
+            return None if self.owner is not None else registry.replace(self, "owner", owner)
+
+    def steer(self, change: "Change") -> registry.Undo:
+        """Add a change, and return what takes it off; others stay in their order."""
+        with registry.alone():
+            self.changes = (*self.changes, change)
+
+        def undo() -> None:
+            with registry.alone():
+                self.changes = tuple(one for one in self.changes if one is not change)
+
+        return undo
+
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """The forward of the module starts."""
+        if torch.compiler.is_compiling():
+            return
+        if self.recorder is not None:
+            self.recorder.begin(module)
+        if self.owner is not None:
+            self.owner.enter(module, args, kwargs)
+
+    def leave(self) -> None:
+        """The forward of the module ended, or was ended."""
+        if self.recorder is not None and not torch.compiler.is_compiling():
+            self.recorder.end()
+
+
+def tracked(module: nn.Module | None) -> Tracked | None:
+    """What is attached to a module; None if it is neither watched nor steered."""
+    return None if module is None else module.__dict__.get(TRACKED)
+
+
+def owner_of(module: nn.Module | None) -> "Owner | None":
+    """The record of a watched module, or None."""
+    attached = tracked(module)
+    return None if attached is None else attached.owner
+
+
+def changes_of(module: nn.Module | None) -> tuple["Change", ...]:
+    """What steer() makes of a module's attention."""
+    attached = tracked(module)
+    return () if attached is None else attached.changes
+
+
+def track(
+    chosen: Sequence[nn.Module], *, when_copied: Callable[[], None] | None = None
+) -> tuple[list[Tracked], registry.Undo]:
+    """Know when modules run; returns what is attached to each, and what ends the tracking.
+
+    Args:
+        chosen: the modules.
+        when_copied: prepares the process in which a copy of them is made or loaded.
+    """
+    with registry.alone():
+        held = [_hold_calls(kind) for kind in {type(module): None for module in chosen}]
+        attached = [tracked(module) or _attach(module) for module in chosen]
+        for one in attached:
+            one.users += 1
+            one.when_copied = when_copied or one.when_copied
+
+    def untrack() -> None:
+        with registry.alone():
+            for module, one in zip(chosen, attached, strict=True):
+                _detach(module, one)
+            for release in held:
+                release()
+
+    return attached, untrack
+
+
+def _attach(module: nn.Module) -> Tracked:
+    attached = Tracked(type(module), is_wrapper=hasattr(module, "_orig_mod"))
+    module.__dict__[TRACKED] = attached
+    compiled = module.__dict__.get("_compiled_call_impl")
+    if compiled is not None:  # Module.compile() has bound the class's own _call_impl
+        call = partial(_running(lambda self, *args, **kwargs: compiled(*args, **kwargs)), module)
+        attached.restore = registry.replace(module, "_compiled_call_impl", call)
+    return attached
+
+
+def _detach(module: nn.Module, attached: Tracked) -> None:
+    attached.users -= 1
+    if attached.users:
+        return
+    if tracked(module) is attached:
+        del module.__dict__[TRACKED]
+    if attached.restore is not None:
+        attached.restore()
+
+
+def _hold_calls(kind: type[nn.Module]) -> registry.Undo:
+    def apply() -> registry.Undo:
+        return registry.replace(kind, "_call_impl", _running(_plain_call(kind)))
+
+    return registry.hold(("calls of", kind), apply)
+
+
+def _plain_call(kind: type[nn.Module]) -> Callable[..., Any]:
+    """The `_call_impl` that a class has without tracking."""
+    found = (base.__dict__.get("_call_impl") for base in kind.__mro__)
+    return next(x for x in found if x is not None and getattr(x, "__module__", "") != __name__)
+
+
+def _running(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of a module that keeps it on the stack until its forward ends."""
+
+    def _call_impl(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        attached = self.__dict__.get(TRACKED)
+        if attached is None:
+            return original(self, *args, **kwargs)
+        # what compiles a module is no module that runs: torch.compile would not know it there
+        running = [] if attached.is_wrapper else STATE.running
+        running.append(self)
+        try:
+            attached.enter(self, args, kwargs)
+            return original(self, *args, **kwargs)
+        finally:
+            running.pop()
+            attached.leave()
+
+    return _call_impl
+
+
+def _copied(
+    kind: type[nn.Module],
+    changes: tuple["Change", ...],
+    ring: "Spreading | None",
+    when_copied: Callable[[], None] | None,
+) -> Tracked | None:
+    """What is attached to the copy of a module, for as long as the copy lives."""
+    if when_copied is not None:
+        when_copied()
+    if not changes and ring is None:
+        return None
+    attached = Tracked(kind)
+    attached.changes, attached.ring, attached.when_copied = changes, ring, when_copied
+    attached.users = 1
+    weakref.finalize(attached, _hold_calls(kind)).atexit = False
+    return attached
+
+
+def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Names and modules that may call attention themselves.
+
+    All but torch's own leaves, compiled wrappers and TorchScript.
+    """
+    for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
+            continue
+        leaf = next(module.children(), None) is None
+        if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
+            yield plain_name(name), module
+
+
+def plain_name(name: str) -> str:
+    """A module's name without what compile, DDP and FSDP wrap around it.
+
+    >>> plain_name("module._orig_mod.layers.0.attn")
+    'layers.0.attn'
+    """
+    while (shorter := _WRAPPERS.sub("", name, count=1).lstrip(".")) != name:
+        name = shorter
+    return name
+
+
+def looks_like_attention(name: str, module: nn.Module) -> bool:
+    """By its class or the last part of its name."""
+    return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+
+
+def looks_like_cross(name: str, module: nn.Module) -> bool:
+    """Cross-attention, by what transformers calls it."""
+    if getattr(module, "is_cross_attention", False) is True:
+        return True
+    return bool(_CROSS.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+
+
+def is_cross(module: nn.Module) -> bool:
+    """Cross-attention, as the watch has found it, or else by the class of the module."""
+    owner = owner_of(module)
+    return looks_like_cross("", module) if owner is None else owner.kind == "cross"
+
+
+def heads_of(module: nn.Module) -> int | None:
+    """The number of heads that a module says it has."""
+    for holder in (module, getattr(module, "config", None)):
+        for name in _HEADS:
+            value = getattr(holder, name, None)
+            if isinstance(value, int):
+                return value
+    return None

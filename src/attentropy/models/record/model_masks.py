@@ -1,0 +1,292 @@
+"""The mask of a model, in whatever form it has, read as a Visibility.
+
+A model hands over a flag, a bool table, or a float table with the smallest number in place of
+-inf. A mask becomes an interval of keys per query wherever it is one, so that nothing of size n x n
+is done twice. Padded queries are found too: a query of self-attention that may not see its own key
+is padding.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attentropy.core.call import Call
+from attentropy.core.errors import ArgumentError
+from attentropy.core.masks import Extent
+from attentropy.core.visibility import Visibility
+from attentropy.kernels.tracing import traced
+
+FAR = -1e4
+KEPT = 8  # masks whose reading is kept for the next layer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelMask:
+    """Which keys the queries of a model see, and what is known of the queries besides.
+
+    Attributes:
+        seen: which keys each query sees, as attend() takes it.
+        positions: the place of each query among the keys, int64 [Q]; None in cross-attention.
+        is_causal: no query sees a key after its own; a bool tensor [] in a compiled graph.
+        counted: queries that are no padding, bool, broadcastable to [B,H,Q]; None if all count.
+        first: the first key that any query of an entry sees, [1 or B,1,1]; None if it is key 0.
+        choice_from: the query from which on all see two keys or more; None if it is not known.
+        step: the queries continue a cache.
+        notes: what was worked out of this mask, for the next layer.
+    """
+
+    seen: Visibility
+    positions: Tensor | None = None
+    is_causal: bool | Tensor = False
+    counted: Tensor | None = None
+    first: Tensor | None = None
+    choice_from: int | None = None
+    step: bool = False
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+    def seeing(self, seen: Visibility) -> "ModelMask":
+        """The same queries where they see other keys."""
+        first = _first(seen._replace(added=None))
+        return replace(self, seen=seen, first=first, choice_from=None, notes={})
+
+
+def everything(extent: Extent, *, cross: bool = False) -> ModelMask:
+    """Every query sees every key."""
+
+    def make() -> ModelMask:
+        return ModelMask(
+            seen=Visibility(extent, shape="full").with_visible(),
+            positions=None if cross else _from_end(extent),
+            is_causal=extent.queries == 1 and not cross,
+            choice_from=0 if extent.keys > 1 else None,
+            step=not cross and extent.queries < extent.keys,
+        )
+
+    return _shared(("everything", cross), extent, make)
+
+
+def causal_from_end(extent: Extent) -> ModelMask:
+    """Query i sees keys up to i + K - Q, as a KV cache needs."""
+
+    def make() -> ModelMask:
+        positions = _from_end(extent)
+        hi = (positions + 1).clamp(0, extent.keys).to(torch.int32).view(1, 1, -1)
+        alone = max(0, 1 - extent.keys + extent.queries)
+        return ModelMask(
+            seen=Visibility(extent, hi=hi, shape="causal").with_visible(),
+            positions=positions,
+            is_causal=True,
+            choice_from=alone if alone < extent.queries else None,
+            step=extent.queries < extent.keys,
+        )
+
+    return _shared(("from the end",), extent, make)
+
+
+def causal_from_start(extent: Extent) -> ModelMask:
+    """Query i sees keys up to i, as is_causal of scaled_dot_product_attention has it."""
+
+    def make() -> ModelMask:
+        positions = torch.arange(extent.queries, device=extent.device)
+        hi = (positions + 1).clamp(max=extent.keys).to(torch.int32).view(1, 1, -1)
+        seen = Visibility(extent, hi=hi).with_visible()
+        return ModelMask(seen=seen, positions=positions, is_causal=True)
+
+    return _shared(("from the start",), extent, make)
+
+
+def from_call(call: Call, *, cross: bool) -> ModelMask:
+    """The mask of a call of attend(), where a table may have padding and bounds have none."""
+    seen = call.seen._replace(added=None)
+    by_table = seen.table is not None or seen.predicate is not None
+    if by_table:
+        seen = seen._replace(table=seen.dense(), predicate=None, lo=None, hi=None)
+    mask = ModelMask(
+        seen=seen,
+        positions=None if cross else _from_end(seen.extent),
+        is_causal=seen.shape == "causal",
+        first=_first(seen),
+        step=not cross and seen.extent.queries < seen.extent.keys,
+    )
+    return _with_padding(mask) if by_table else mask
+
+
+def from_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMask:
+    """A bool table (True is visible), or a float one that is added to the logits.
+
+    The layers of a model share one mask; what is read from it is kept while it lives.
+
+    Args:
+        mask: broadcastable to [B,H,Q,K], or to more keys where a cache is longer.
+        extent: sizes and device of the call.
+        cross: the keys come from elsewhere.
+    """
+    if traced(mask) or mask.is_inference():
+        return read_table(mask, extent, cross=cross)
+    key = (id(mask), mask._version, extent[:4], cross)
+    held = _known.get(key)
+    if held is not None and held[0]() is mask:
+        return held[1]
+    read = read_table(mask, extent, cross=cross)
+    if read.seen.table is None and read.seen.added is None:  # else it would keep the mask alive
+        _keep(_known, key, (weakref.ref(mask), read))
+    return read
+
+
+def read_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMask:
+    """from_table, read afresh."""
+    queries, keys = extent[2:4]
+    mask = mask[(None,) * (4 - mask.dim())]
+    if mask.shape[-1] > keys:  # a mask made for a longer cache
+        mask = mask[..., :keys]
+    # == and not `in`: under torch.compile sizes are symbols
+    fits = all(
+        n == 1 or n == m  # noqa: PLR1714
+        for n, m in zip(mask.shape[2:], (queries, keys), strict=True)
+    )
+    if not fits:
+        rule = f"broadcastable to [B,H,Q,K] with Q, K = {queries}, {keys}"
+        raise ArgumentError("attention_mask", rule, list(mask.shape))
+    if mask.is_floating_point():
+        return _from_float(mask, extent, cross=cross)
+    table = mask if mask.dtype == torch.bool else mask != 0
+    return _from_bool(table, extent, cross=cross)
+
+
+def nowhere(dtype: torch.dtype) -> float:
+    """What stands for -inf in logits: -1e9, -1e30 and the lowest number of a type are below it."""
+    return max(torch.finfo(dtype).min / 2, -1e8)
+
+
+def _from_float(mask: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
+    """-inf, or a number that models write instead, hides a key.
+
+    A row that is all hidden by finite numbers keeps them: it is uniform, as the model had it.
+    """
+    hidden = mask <= nowhere(mask.dtype)
+    if mask.numel():  # -10000 is written too, and is told from a bias by being all that is lowest
+        hidden = hidden | ((mask <= FAR) & (mask == mask.amin()))
+    lost = hidden.all(-1, keepdim=True)
+    shown = mask.masked_fill(hidden & ~lost, -torch.inf)
+    if not torch.compiler.is_compiling():
+        plain = bool(((mask == 0) | hidden).all()) and not bool((lost & ~mask.isneginf()).any())
+        if plain:
+            return _from_bool(~hidden, extent, cross=cross)
+    told = _whole(~hidden, extent, cross=cross)
+    return replace(told, seen=Visibility(extent, added=shown).with_visible())
+
+
+def _from_bool(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
+    whole = _whole(table, extent, cross=cross)
+    return whole if torch.compiler.is_compiling() else _as_interval(whole)
+
+
+def _whole(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
+    """What a table tells, whatever its form."""
+    seen = Visibility(extent, table=table)
+    positions = None if cross else _positions(table, extent)
+    mask = ModelMask(
+        seen=seen, positions=positions, first=_first(seen), step=_step(positions, extent)
+    )
+    if torch.compiler.is_compiling() and positions is not None:
+        mask = replace(mask, is_causal=_looks_back(table, positions, extent))
+    return _with_padding(mask)
+
+
+def _positions(table: Tensor, extent: Extent) -> Tensor:
+    own = torch.arange(extent.queries, device=table.device)
+    if extent.keys <= extent.queries:
+        return own
+    # a static cache is longer than what is filled: the end is the last key anyone sees
+    places = torch.arange(1, extent.keys + 1, device=table.device)
+    end = (places * table.any(2).any(1).any(0)).amax()
+    return own + (end - extent.queries).clamp(min=0)
+
+
+def _step(positions: Tensor | None, extent: Extent) -> bool:
+    """At the start of a static cache, longer than what is filled, nothing is continued."""
+    if positions is None or extent.queries >= extent.keys:
+        return False
+    return torch.compiler.is_compiling() or int(positions[0]) > 0
+
+
+def _looks_back(table: Tensor, positions: Tensor, extent: Extent) -> Tensor:
+    key = torch.arange(extent.keys, device=table.device)
+    return ~(table & (key > positions[:, None])).any()
+
+
+def _with_padding(mask: ModelMask) -> ModelMask:
+    """Queries that see their own key are no padding."""
+    if mask.positions is None:
+        return mask
+    own = mask.positions.view(1, 1, -1)
+    return replace(mask, counted=mask.seen.pairs(own).sees()[..., 0])
+
+
+def _as_interval(mask: ModelMask) -> ModelMask:
+    """The same by bounds, if every row of the table is one run of keys."""
+    table, extent = mask.seen.table, mask.seen.extent
+    assert table is not None
+    if table.shape[-1] != extent.keys or not table.numel():
+        return replace(mask, seen=mask.seen.with_visible())
+    byte = table.byte()
+    count = table.sum(-1)
+    lo = byte.argmax(-1).masked_fill(count == 0, 0)
+    hi = (extent.keys - byte.flip(-1).argmax(-1)).masked_fill(count == 0, 0)
+    own = mask.positions
+    causal = own is not None and bool((hi <= own.view(1, 1, -1) + 1).all())
+    if not bool((count == hi - lo).all()):
+        return replace(mask, seen=mask.seen._replace(counted=count), is_causal=causal)
+    if bool((count == extent.keys).all()):
+        return everything(extent, cross=own is None)
+    start = lo if bool((lo > 0).any()) else None
+    square = start is None and own is not None and hi.shape[-1] == extent.keys
+    if square and torch.equal(hi, (torch.arange(extent.keys, device=hi.device) + 1).expand_as(hi)):
+        return causal_from_end(extent)
+    first = None if start is None else start.to(torch.int32)
+    seen = Visibility(extent, first, hi.to(torch.int32), counted=count)
+    return replace(mask, seen=seen, is_causal=causal)
+
+
+def _first(seen: Visibility) -> Tensor | None:
+    """The first key that any query of an entry sees, [B,1,1]; None if it is key 0 for certain."""
+    if not seen.is_interval:
+        return seen.sees().any(2).any(1).int().argmax(-1).view(-1, 1, 1)
+    if seen.lo is None:
+        return None
+    last = seen.extent.keys if seen.hi is None else seen.hi
+    return seen.lo.masked_fill(seen.lo >= last, seen.extent.keys).amin((1, 2)).view(-1, 1, 1).long()
+
+
+def _from_end(extent: Extent) -> Tensor:
+    return torch.arange(extent.queries, device=extent.device) + (extent.keys - extent.queries)
+
+
+def _shared(name: Any, extent: Extent, make: Callable[[], ModelMask]) -> ModelMask:
+    """What depends on sizes alone, made once for all layers."""
+    if traced():
+        return make()
+    key = (name, extent, torch.is_inference_mode_enabled())
+    held = _plain.get(key)
+    if held is None:
+        held = make()
+        _keep(_plain, key, held)
+    return held
+
+
+def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add to what is known, at the cost of what was known first."""
+    with _LOCK:
+        while len(kept) >= KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = value
+
+
+_LOCK = threading.Lock()
+_known: dict[Any, tuple[weakref.ref[Tensor], ModelMask]] = {}
+_plain: dict[Any, ModelMask] = {}
