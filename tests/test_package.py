@@ -1,5 +1,8 @@
+import importlib
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -57,3 +60,23 @@ def test_errors_can_be_caught_by_name():
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="attention_is_all"):
         at.attention_is_all  # noqa: B018
+
+
+def test_threads_import_one_after_the_other(monkeypatch):
+    inside, most = [], []
+
+    def slow(name):
+        inside.append(name)
+        time.sleep(0.01)
+        most.append(len(inside))
+        inside.remove(name)
+        return importlib.import_module(name)
+
+    monkeypatch.setattr(at, "import_module", slow)
+    names = ("watch", "steer", "nn", "attend")
+    threads = [threading.Thread(target=at.__getattr__, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4

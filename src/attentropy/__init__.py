@@ -6,6 +6,7 @@ test compares both lists.
 """
 
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from attentropy._version import __version__ as __version__
@@ -116,6 +117,7 @@ _MODULES = {
     **{n: n for n in ("report", "scans", "theory", "training")},
     **{n: f"core.{n}" for n in ("errors", "masks", "scales", "scores", "states", "weights")},
 }
+_IMPORTING = RLock()  # modules that import each other's packages may not be imported by two threads
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604
@@ -124,10 +126,12 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:
-            return import_module(f"attentropy.{_MODULES[name]}")
+            with _IMPORTING:
+                return import_module(f"attentropy.{_MODULES[name]}")
         if name not in _HOME_OF:
             raise AttributeError(f"module 'attentropy' has no attribute {name!r}")
-        value = getattr(import_module(f"attentropy.{_HOME_OF[name]}"), name)
+        with _IMPORTING:
+            value = getattr(import_module(f"attentropy.{_HOME_OF[name]}"), name)
         globals()[name] = value
         return value
 

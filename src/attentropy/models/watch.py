@@ -21,7 +21,15 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.models.intercept import compute, huggingface, modules, registry, sdpa, softmax
+from attentropy.models.intercept import (
+    candidates,
+    compute,
+    huggingface,
+    registry,
+    sdpa,
+    softmax,
+    tracking,
+)
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.profile import Profile, profiles
@@ -78,9 +86,11 @@ class Watch:
 
     def stop(self) -> None:
         """Put everything back; what was recorded stays."""
-        if self._undo is not None:
+        with registry.alone():
             undo, self._undo = self._undo, None
-            undo.close()
+            if undo is not None:
+                undo.close()
+        if undo is not None:
             self._tell_missed()
 
     def __enter__(self) -> "Watch":
@@ -154,11 +164,11 @@ class Watch:
 
     def _own(self, undo: ExitStack) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""
-        named = list(modules.candidates(self.model))
+        named = list(candidates.may_attend(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
         register = huggingface.register if huggingface.is_model(self.model) else None
         found = [*(module for _, module in named), self.model]
-        attached, untrack = modules.track(found, when_copied=register)
+        attached, untrack = tracking.track(found, when_copied=register)
         undo.callback(untrack)
         for (name, module), one in zip(named, attached, strict=False):
             owner = known.get(name) or self._new_owner(name, module)
@@ -170,14 +180,14 @@ class Watch:
         undo.callback(registry.replace(attached[-1], "recorder", self.recorder))
 
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
-        cross = modules.looks_like_cross(name, module)
+        cross = candidates.looks_like_cross(name, module)
         owner = Owner(name, self.recorder, kind="cross" if cross else "self")
         if huggingface.is_one(module):
             owner.entered = _note_tokens
         elif isinstance(module, nn.MultiheadAttention | MultiheadAttention):
             owner.entered = _note_kind
-        heads = modules.heads_of(module)
-        if heads is not None and modules.looks_like_attention(name, module):
+        heads = candidates.heads_of(module)
+        if heads is not None and candidates.looks_like_attention(name, module):
             # allocated before anything is compiled
             device = next(module.parameters(), torch.empty(0, device="cpu")).device
             owner.slot("forward", heads, device=device)

@@ -4,8 +4,12 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 import attentropy as at
+from attentropy.core.errors import UnsupportedError
+from attentropy.models.intercept.huggingface import attentropy
 from attentropy.models.watch import NothingRecorded
 from tests.models.zoo import INTERFACE, build, inputs
 
@@ -180,3 +184,22 @@ def test_steered_weights_are_given_too():
     handle.undo()
     want = torch.ones_like(first).tril()
     torch.testing.assert_close(first, want / want.sum(-1, keepdim=True), atol=1e-4, rtol=1e-4)
+
+
+def test_block_indices_are_refused():
+    q = torch.randn(1, 2, 4, 8)
+    with pytest.raises(UnsupportedError, match="passes 'block_indices'"):
+        attentropy(nn.Linear(1, 1), q, q, q, None, block_indices=torch.zeros(1))
+
+
+def test_sparse_indices_are_applied():
+    q = torch.randn(2, 3, 6, 8)
+    indices = torch.stack([torch.randperm(6)[:3] for _ in range(12)]).view(2, 6, 3)
+    indices[:, :, 0] = torch.arange(6)  # a causal query sees itself
+    table = (
+        torch.zeros(2, 6, 6, dtype=torch.bool).scatter(-1, indices, True)
+        & torch.ones(6, 6).tril().bool()
+    )
+    out, _ = attentropy(nn.Linear(1, 1), q, q, q, None, is_causal=True, indices=indices)
+    want = F.scaled_dot_product_attention(q, q, q, table[:, None]).transpose(1, 2)
+    torch.testing.assert_close(out, want)

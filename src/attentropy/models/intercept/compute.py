@@ -20,8 +20,9 @@ from attentropy.core.visibility import ALL
 from attentropy.core.weights import Gumbel, Softmax
 from attentropy.kernels.attended import attended
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.intercept import modules, recomputed, registry
-from attentropy.models.intercept.modules import STATE, Tracked, changes_of, computing, owner_of
+from attentropy.models.intercept import recomputed, registry, tracking
+from attentropy.models.intercept.candidates import looks_like_cross
+from attentropy.models.intercept.tracking import STATE, Tracked, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask, from_call
@@ -60,10 +61,10 @@ def answer(
         maps: give the weights [B,H,Q,K] too, without dropout; None if they are no softmax.
     """
     with computing():
-        attached = modules.tracked(module) or Tracked(type(module))
+        attached = tracking.tracked(module) or Tracked(type(module))
         if attached.ring is not None:
             return _around_ring(module, attached.ring, given), None
-        if not attached.changes and modules.in_checkpoint():
+        if not attached.changes and tracking.in_checkpoint():
             return _beside(module, given, plain, maps=maps)
         asked = ask(module, given)
         found = attended(asked.call, attention.run(asked.call, "auto"))
@@ -158,7 +159,7 @@ def pass_by(module: nn.Module | None, how: str) -> None:
 
 def leave(module: nn.Module | None, how: str) -> None:
     """Note that a call of the module cannot be changed."""
-    attached = modules.tracked(module)
+    attached = tracking.tracked(module)
     if attached is not None and attached.ring is not None:
         attached.ring.leave(how)
     for change in changes_of(module):
@@ -172,33 +173,41 @@ def miss(module: nn.Module | None, how: str) -> None:
         owner.recorder.missed[owner.name] = how
 
 
+def is_cross(module: nn.Module) -> bool:
+    """Cross-attention, as the watch has found it, or else by the class of the module."""
+    owner = owner_of(module)
+    return looks_like_cross("", module) if owner is None else owner.kind == "cross"
+
+
 def attending() -> nn.Module | None:
     """The module whose attention is computed, also in a recomputation while anything is steered."""
-    return recomputed.current() if attention.Observer.change is not None else modules.current()
+    return recomputed.current() if attention.Observer.change is not None else tracking.current()
 
 
 def hold_recording() -> registry.Undo:
     """Record calls of attend(), until the function returned is called."""
 
     def apply() -> registry.Undo:
-        observed = registry.replace(attention.Observer, "call", staticmethod(_observed))
-        unseen = registry.replace(attention.Observer, "unseen", staticmethod(_unseen))
-        return lambda: (observed(), unseen())[0]
+        return registry.together(
+            registry.replace(attention.Observer, "call", staticmethod(_observed)),
+            registry.replace(attention.Observer, "unseen", staticmethod(_unseen)),
+        )
 
     return registry.hold("attend() recorded", apply)
 
 
 def hold_steering() -> registry.Undo:
     """Steer calls of attend(), until the function returned is called."""
-    return registry.hold(
-        "attend() steered",
-        lambda: registry.replace(attention.Observer, "change", staticmethod(_steered)),
-    )
+
+    def apply() -> registry.Undo:
+        return registry.replace(attention.Observer, "change", staticmethod(_steered))
+
+    return registry.hold("attend() steered", apply)
 
 
 def _steered(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Options]:
     module = None if STATE.computing else attending()
-    attached = modules.tracked(module)
+    attached = tracking.tracked(module)
     if module is None or attached is None:  # a call of the model itself is changed already
         return q, k, options
     if attached.ring is not None:
@@ -217,7 +226,7 @@ def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:
 
 @torch.no_grad()
 def _record_attend(call: Call, found: Attended) -> None:
-    module = modules.current()
+    module = tracking.current()
     owner = _wanting(owner_of(module))
     if owner is None or not call.q.numel() or not call.k.shape[2]:
         return
@@ -238,6 +247,6 @@ def _untraced(call: Call) -> str | None:
 
 def _unseen(what: str, compute: Callable[[], Attended]) -> Attended:
     if not STATE.computing:
-        miss(modules.current(), f"{what}, which returns exact statistics itself")
+        miss(tracking.current(), f"{what}, which returns exact statistics itself")
     with computing():
         return compute()

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options
-from attentropy.models.intercept import modules, registry
-from attentropy.models.intercept.compute import ModelInputs, answer
+from attentropy.models.intercept import registry
+from attentropy.models.intercept.compute import ModelInputs, answer, is_cross
 from attentropy.models.intercept.sdpa import passing
 from attentropy.models.record.model_masks import (
     ModelMask,
@@ -123,10 +123,10 @@ def _mask(
     keys = key.shape[2]
     extent = Extent(batch, heads, queries, keys, query.device)
     if mask is not None:
-        return from_table(mask, extent, cross=modules.is_cross(module))
+        return from_table(mask, extent, cross=is_cross(module))
     if causal and queries > 1:
         return causal_from_end(extent._replace(keys=min(queries, keys)))
-    return everything(extent, cross=modules.is_cross(module))
+    return everything(extent, cross=is_cross(module))
 
 
 def _sparse(mask: ModelMask, indices: Tensor) -> ModelMask:
@@ -174,22 +174,18 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-def hold(model: nn.Module) -> Callable[[], None]:
+def hold(model: nn.Module) -> registry.Undo:
     """Route the parts of the model that use the interface through `attentropy`; gives the undo.
 
     Configurations are shared between models, so each is put back when its last user is done.
     """
     register()
-    taken = [
-        registry.hold(("configuration", id(config)), partial(_take, config))
-        for config in configurations(model)
-    ]
-
-    def undo() -> None:
-        while taken:
-            taken.pop()()
-
-    return undo
+    return registry.together(
+        *(
+            registry.hold(("configuration", id(config)), partial(_take, config))
+            for config in configurations(model)
+        )
+    )
 
 
 def _take(config: Any) -> registry.Undo:

@@ -11,15 +11,15 @@ from types import FrameType
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import modules
+from attentropy.models.intercept import tracking
 
 BACKWARD = "_engine_run_backward"  # what torch calls it; who asks for gradients is beyond it
 
 
 def current() -> nn.Module | None:
     """The innermost running module; in a recomputation without any, the one that it is of."""
-    module = modules.current()
-    return module if module is not None or not modules.in_backward() else _recomputing()
+    module = tracking.current()
+    return module if module is not None or not tracking.in_backward() else _recomputing()
 
 
 def _recomputing() -> nn.Module:

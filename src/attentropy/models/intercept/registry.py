@@ -110,3 +110,13 @@ def replace(holder: Any, name: str, value: Any) -> Undo:
             setattr(holder, name, before)
 
     return undo
+
+
+def together(*undos: Undo) -> Undo:
+    """One function that calls all of these, the last first."""
+
+    def undo() -> None:
+        for one in reversed(undos):
+            one()
+
+    return undo

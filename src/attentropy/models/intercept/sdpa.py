@@ -7,6 +7,7 @@ otherwise. Its is_causal is aligned to the start: query i sees keys up to i, wha
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,15 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import FLOATS, Options
-from attentropy.models.intercept import modules, registry
-from attentropy.models.intercept.compute import ModelInputs, answer, attending, pass_by
-from attentropy.models.intercept.modules import STATE
+from attentropy.models.intercept import registry, tracking
+from attentropy.models.intercept.compute import (
+    ModelInputs,
+    answer,
+    attending,
+    is_cross,
+    pass_by,
+)
+from attentropy.models.intercept.tracking import STATE
 from attentropy.models.record.model_masks import (
     ModelMask,
     causal_from_end,
@@ -35,17 +42,14 @@ def hold() -> registry.Undo:
 
 
 def _apply() -> registry.Undo:
-    original = F.scaled_dot_product_attention
-    put_back = registry.replace(F, "scaled_dot_product_attention", _taken_over(original))
-    fast = torch.backends.mha.get_fastpath_enabled()
+    taken = _taken_over(F.scaled_dot_product_attention)
+    put_back = registry.replace(F, "scaled_dot_product_attention", taken)
     # the fast path of MultiheadAttention and TransformerEncoder calls no Python
+    allow = partial(
+        torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
+    )
     torch.backends.mha.set_fastpath_enabled(False)
-
-    def undo() -> None:
-        put_back()
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-    return undo
+    return registry.together(put_back, allow)
 
 
 @contextmanager
@@ -94,7 +98,7 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _is_touched(module: nn.Module) -> bool:
     """Watched or steered?"""
-    attached = modules.tracked(module)
+    attached = tracking.tracked(module)
     if attached is None:
         return False
     return attached.owner is not None or bool(attached.changes) or attached.ring is not None
@@ -127,9 +131,9 @@ def _mask(
 ) -> ModelMask:
     extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     if mask is not None:
-        return from_table(mask, extent, cross=modules.is_cross(module))
+        return from_table(mask, extent, cross=is_cross(module))
     if not is_causal:
-        return everything(extent, cross=modules.is_cross(module))
+        return everything(extent, cross=is_cross(module))
     return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 

@@ -18,9 +18,9 @@ from attentropy.core.masks import Extent
 from attentropy.core.results import Stats
 from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.logits import wide
-from attentropy.models.intercept import huggingface, modules, registry
+from attentropy.models.intercept import candidates, huggingface, registry, tracking
 from attentropy.models.intercept.compute import leave, miss
-from attentropy.models.intercept.modules import STATE, changes_of, computing, owner_of
+from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import FAR, ModelMask, nowhere, read_table
 
@@ -33,16 +33,12 @@ def hold() -> registry.Undo:
 
 
 def _apply() -> registry.Undo:
-    undo = [
-        registry.replace(holder, "softmax", _tapped(holder.softmax))
-        for holder in (F, torch, torch.Tensor)
-    ]
-
-    def put_back() -> None:
-        while undo:
-            undo.pop()()
-
-    return put_back
+    return registry.together(
+        *(
+            registry.replace(holder, "softmax", _tapped(holder.softmax))
+            for holder in (F, torch, torch.Tensor)
+        )
+    )
 
 
 def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -65,7 +61,7 @@ def _is_last(x: Tensor, dim: Any) -> bool:
 
 @torch.no_grad()
 def _observe(logits: Tensor, weights: Tensor) -> None:
-    module = modules.current()
+    module = tracking.current()
     if module is None:
         return
     if not torch.compiler.is_compiling() and _attends(module, logits):
@@ -73,7 +69,7 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     owner = owner_of(module)
     if owner is None or not owner.recorder.wants():
         return
-    named = modules.looks_like_attention(owner.name, module)
+    named = candidates.looks_like_attention(owner.name, module)
     shape = _four(module, logits, named=named)
     if shape is None:
         if named and logits.dim() > 3:
@@ -128,7 +124,7 @@ def _attends(module: nn.Module, logits: Tensor) -> bool:
     changes = changes_of(module)
     if not changes:
         return False
-    named = modules.looks_like_attention(changes[0].touch.name, module)
+    named = candidates.looks_like_attention(changes[0].touch.name, module)
     return (named and logits.dim() > 3) or _four(module, logits, named=named) is not None
 
 
@@ -136,16 +132,16 @@ def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, 
     """[B,H,Q,K] of attention logits; None if they do not look like it."""
     if logits.dim() == 4 and logits.numel():
         batch, heads, queries, keys = logits.shape
-        known = (modules.heads_of(module) or heads) if named else heads
+        known = (candidates.heads_of(module) or heads) if named else heads
         return (batch, heads, queries, keys) if heads == known else None
     if logits.dim() != 3 or not named or not logits.numel():
         return None
     both, queries, keys = logits.shape
-    count = modules.heads_of(module) or 1
+    count = candidates.heads_of(module) or 1
     heads = count if both % count == 0 else 1
     return both // heads, heads, queries, keys
 
 
 def _odd(module: nn.Module, logits: Tensor) -> str:
-    heads = modules.heads_of(module) or "H"
+    heads = candidates.heads_of(module) or "H"
     return f"a softmax of shape {list(logits.shape)} where [B,{heads},Q,K] was expected"

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
-from attentropy.models.intercept.modules import in_backward
+from attentropy.models.intercept.tracking import in_backward
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.measures import measure
 from attentropy.models.record.model_call import ModelCall

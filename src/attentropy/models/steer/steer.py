@@ -29,7 +29,9 @@ from attentropy.core.scales import ScaleRule
 from attentropy.core.weights import Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
-from attentropy.models.intercept import huggingface, modules, registry
+from attentropy.models.intercept import huggingface, registry
+from attentropy.models.intercept.candidates import may_attend
+from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
@@ -80,11 +82,11 @@ def steer(
     _check(model, plan, scale, mask, weights)
     check_norm(qk_norm)
     check_softcap(softcap)
-    candidates = list(modules.candidates(model))
-    if not candidates:
+    found = list(may_attend(model))
+    if not found:
         rule = "one that has modules of its own, which call attention"
         raise ArgumentError("model", rule, type(model).__name__)
-    names = {name for name, _ in candidates}
+    names = {name for name, _ in found}
     _check_named("plan", () if plan is None else plan.factors, names)
     _check_named("temperature", temperature if isinstance(temperature, Mapping) else (), names)
     base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
@@ -94,14 +96,14 @@ def steer(
             temperature=_temperature(temperature, name),
             scale=scale if plan is None else plan.rule(name),
         ).of(name)
-        for name, module in candidates
+        for name, module in found
         if _matches(name, layers)
     }
     if not changes:
         raise ArgumentError("layers", "names of modules of the model", repr(layers))
     handle = Steered([change.touch for change in changes.values()])
     try:
-        handle._attach(model, [module for _, module in candidates], changes)
+        handle._attach(model, [module for _, module in found], changes)
         if context_parallel is not None:
             handle._spread(model, list(changes), context_parallel, mask)
         handle._install(model, layers)
@@ -130,15 +132,16 @@ class Steered:
 
     def undo(self) -> None:
         """Put everything back as it was; other changes and watches stay."""
-        while self._undo:
-            self._undo.pop()()
+        with registry.alone():
+            while self._undo:
+                self._undo.pop()()
 
     def _attach(
         self, model: nn.Module, found: list[nn.Module], changes: dict[nn.Module, Change]
     ) -> None:
         """Track all modules, for calls of those without a change are not of what is around them."""
         register = huggingface.register if huggingface.is_model(model) else None
-        attached, untrack = modules.track(found, when_copied=register)
+        attached, untrack = track(found, when_copied=register)
         self._undo.append(untrack)
         for module, one in zip(found, attached, strict=True):
             if module in changes:
@@ -153,7 +156,7 @@ class Steered:
         ring = spread(over)
         if huggingface.is_model(model):
             self._undo.append(give_positions(model, ring))
-        attached, untrack = modules.track(chosen)
+        attached, untrack = track(chosen)
         self._undo.append(untrack)
         for one in attached:
             self._undo.append(registry.replace(one, "ring", Spreading(ring)))

@@ -1,11 +1,10 @@
-"""Which modules of a model may call attention, and which one is running.
+"""Which watched or steered module is running, and what is attached to it.
 
 While a module is watched or steered, its class has a `_call_impl` that keeps the module on a stack
 of its thread for as long as its forward runs, whatever ends it: torch calls hooks after an
 Exception, but not after KeyboardInterrupt, SystemExit or GeneratorExit.
 """
 
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from attentropy.models.steer.changes import Change
     from attentropy.models.steer.context_parallel import Spreading
 
-_WRAPPERS = re.compile(
-    r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\b"
-)
-_CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
-_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
-_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
 TRACKED = "_attentropy_tracked"
 
 
@@ -224,12 +217,13 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         # what compiles a module is no module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
-        running.append(self)
-        try:
+        depth = len(running)
+        try:  # an interrupt may come at any point
+            running.append(self)
             attached.enter(self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
-            running.pop()
+            del running[depth:]
             attached.leave()
 
     return _call_impl
@@ -251,55 +245,3 @@ def _copied(
     attached.users = 1
     weakref.finalize(attached, _hold_calls(kind)).atexit = False
     return attached
-
-
-def candidates(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Names and modules that may call attention themselves.
-
-    All but torch's own leaves, compiled wrappers and TorchScript.
-    """
-    for name, module in model.named_modules():
-        if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
-            continue
-        leaf = next(module.children(), None) is None
-        if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
-            yield plain_name(name), module
-
-
-def plain_name(name: str) -> str:
-    """A module's name without what compile, DDP and FSDP wrap around it.
-
-    >>> plain_name("module._orig_mod.layers.0.attn")
-    'layers.0.attn'
-    """
-    while (shorter := _WRAPPERS.sub("", name, count=1).lstrip(".")) != name:
-        name = shorter
-    return name
-
-
-def looks_like_attention(name: str, module: nn.Module) -> bool:
-    """By its class or the last part of its name."""
-    return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
-
-
-def looks_like_cross(name: str, module: nn.Module) -> bool:
-    """Cross-attention, by what transformers calls it."""
-    if getattr(module, "is_cross_attention", False) is True:
-        return True
-    return bool(_CROSS.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
-
-
-def is_cross(module: nn.Module) -> bool:
-    """Cross-attention, as the watch has found it, or else by the class of the module."""
-    owner = owner_of(module)
-    return looks_like_cross("", module) if owner is None else owner.kind == "cross"
-
-
-def heads_of(module: nn.Module) -> int | None:
-    """The number of heads that a module says it has."""
-    for holder in (module, getattr(module, "config", None)):
-        for name in _HEADS:
-            value = getattr(holder, name, None)
-            if isinstance(value, int):
-                return value
-    return None

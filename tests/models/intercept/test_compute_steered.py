@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -359,17 +358,6 @@ def test_layers_without_attention_are_told_so():
     handle.undo()
 
 
-def test_a_spread_of_the_sequence_belongs_to_the_layer():
-    from attentropy.models.steer.context_parallel import Spreading
-
-    model = Two(causal())
-    handle = at.steer(model, scale=0.5)
-    handle._attach(model.layers[0], Spreading(None))
-    with pytest.raises(UnsupportedError, match="give context_parallel= to the layer"):
-        model(X)
-    handle.undo()
-
-
 def test_compiled_models_follow_steering_and_undo():
     torch._dynamo.reset()
     model = Two(causal())
@@ -389,101 +377,3 @@ def test_copies_stay_steered():
     twin = copy.deepcopy(model)
     torch.testing.assert_close(twin(X), model(X))
     handle.undo()
-
-
-@pytest.mark.parametrize("method", ["empirical", "gaussian"])
-def test_calibrate_holds_the_entropy(method):
-    x = torch.randn(4, 128, 32)
-    model = Two(causal(positions=RotaryPositions()))
-    plain = model(X)
-    plan = at.calibrate(model, [x], lengths=[16, 64, 128], method=method)
-    assert set(plan.factors) == {"layers.0", "layers.1"}
-    assert torch.equal(model(X), plain)
-    first, *longer = plan.effects
-    for effect in longer:
-        assert effect.entropy_before > first.entropy_before + 0.2
-        assert abs(effect.entropy_after - first.entropy_before) < 0.15
-    handle = at.steer(model, plan)
-    with torch.no_grad(), at.watch(model, keep="rows") as w:
-        model(x)
-    handle.undo()
-    assert w.heads()[0].length == 128
-
-
-def test_calibrate_says_that_there_is_no_entropy_to_hold():
-    model = Two(lambda: GatedAttentionUnit(32, key_dim=16))
-    with pytest.raises(
-        at.models.watch.NothingRecorded, match="ReluSquared weights, which have no entropy"
-    ):
-        at.calibrate(model, [torch.randn(1, 16, 32)], lengths=[8, 16])
-
-
-class Inside(nn.Module):
-    """Checkpoints a function inside of its forward, not a module."""
-
-    def __init__(self, how, reentrant):
-        super().__init__()
-        torch.manual_seed(0)
-        self.project, self.how, self.reentrant = nn.Linear(32, 96), how, reentrant
-
-    def attention(self, q, k, v):
-        if self.how == "attend":
-            return at.attend(q, k, v).out
-        return F.scaled_dot_product_attention(q, k, v)
-
-    def forward(self, x):
-        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        if self.reentrant is None:
-            return self.attention(q, k, v)
-        function = self.attention
-        if self.how == "closure":
-
-            def function(q, k, v):
-                return self.attention(q, k, v)
-
-        elif self.how == "alone":
-            function = F.scaled_dot_product_attention
-        return checkpoint(function, q, k, v, use_reentrant=self.reentrant)
-
-
-def gradient(how, reentrant):
-    model = Inside(how, reentrant)
-    handle = at.steer(model, temperature=0.2)
-    try:
-        Fit(model).run()
-    finally:
-        handle.undo()
-    return model.project.weight.grad
-
-
-class Fit(nn.Module):
-    """Asks for gradients, as a Lightning module does, and is a module too."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def run(self):
-        self.model(X).square().sum().backward()
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("how", ["attend", "sdpa", "closure"])
-def test_gradients_of_a_function_that_is_checkpointed_inside_of_a_layer(how, reentrant):
-    torch.testing.assert_close(gradient(how, reentrant), gradient(how, None))
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_recomputation_of_no_module_is_refused(reentrant):
-    with pytest.raises(UnsupportedError, match="nothing says for which module"):
-        gradient("alone", reentrant)
-
-
-def test_other_models_may_checkpoint_functions_beside_a_steered_one():
-    steered, other = Two(causal()), Inside("sdpa", True)
-    handle = at.steer(steered, temperature=0.2)
-    other(X).square().sum().backward()
-    handle.undo()
-    plain = Inside("sdpa", None)
-    plain(X).square().sum().backward()
-    torch.testing.assert_close(other.project.weight.grad, plain.project.weight.grad)

@@ -1,0 +1,60 @@
+"""Which modules of a model may call attention, as their classes and names tell."""
+
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+_WRAPPERS = re.compile(
+    r"(^|\.)(_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\b"
+)
+_CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
+
+
+def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Names and modules that may call attention themselves.
+
+    All but torch's own leaves, compiled wrappers and TorchScript.
+    """
+    for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
+            continue
+        leaf = next(module.children(), None) is None
+        if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
+            yield plain_name(name), module
+
+
+def plain_name(name: str) -> str:
+    """A module's name without what compile, DDP and FSDP wrap around it.
+
+    >>> plain_name("module._orig_mod.layers.0.attn")
+    'layers.0.attn'
+    """
+    while (shorter := _WRAPPERS.sub("", name, count=1).lstrip(".")) != name:
+        name = shorter
+    return name
+
+
+def looks_like_attention(name: str, module: nn.Module) -> bool:
+    """By its class or the last part of its name."""
+    return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+
+
+def looks_like_cross(name: str, module: nn.Module) -> bool:
+    """Cross-attention, by what transformers calls it."""
+    if getattr(module, "is_cross_attention", False) is True:
+        return True
+    return bool(_CROSS.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+
+
+def heads_of(module: nn.Module) -> int | None:
+    """The number of heads that a module says it has."""
+    for holder in (module, getattr(module, "config", None)):
+        for name in _HEADS:
+            value = getattr(holder, name, None)
+            if isinstance(value, int):
+                return value
+    return None

@@ -1,0 +1,97 @@
+"""Calls of F.scaled_dot_product_attention: by torch's own modules, and in odd shapes."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import attentropy as at
+from tests.models.test_watch import values
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("sizes", [(5, 9), (9, 5)])
+def test_is_causal_of_sdpa_starts_at_the_first_key(sizes):
+    class Odd(nn.Module):
+        def forward(self, q, k):
+            return F.scaled_dot_product_attention(q, k, k, is_causal=True, scale=0.7)
+
+    q, k = torch.randn(2, 3, sizes[0], 8), torch.randn(2, 3, sizes[1], 8)
+    odd = nn.Sequential(Odd())[0]
+    with at.watch(odd):
+        watched = odd(q, k)
+    torch.testing.assert_close(watched, odd(q, k))
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3, 4)])
+def test_sdpa_of_other_dimensions(lead):
+    class Bare(nn.Module):
+        def forward(self, q, mask):
+            return F.scaled_dot_product_attention(q, q, q, mask)
+
+    q = torch.randn(*lead, 6, 8)
+    mask = torch.ones(*lead, 6, 6).tril().bool()
+    bare = Bare()
+    with at.watch(bare) as w:
+        watched = bare(q, mask)
+    torch.testing.assert_close(watched, bare(q, mask))
+    assert w.heads()[0].rows == 5 * math.prod(lead[:-1] if len(lead) > 1 else lead)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_multihead_attention_with_padding(need_weights, training):
+    mha = nn.MultiheadAttention(32, 4, batch_first=True)
+    mha.train(training)
+    x = torch.randn(2, 9, 32)
+    padded = torch.zeros(2, 9, dtype=torch.bool)
+    padded[1, 6:] = True
+    with torch.no_grad():
+        plain, weights = mha(x, x, x, key_padding_mask=padded, average_attn_weights=False)
+        with at.watch(mha) as w:
+            watched, _ = mha(x, x, x, key_padding_mask=padded, need_weights=need_weights)
+    torch.testing.assert_close(watched, plain, atol=1e-6, rtol=1e-5)
+    entropy = torch.special.entr(weights).sum(-1)
+    want = torch.cat([entropy[0], entropy[1, :, :6]], -1).mean(-1).double()
+    torch.testing.assert_close(values(w, "entropy"), want, atol=1e-6, rtol=0)
+    assert {row.rows for row in w.heads()} == {15}
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_transformer_encoder_and_decoder_tell_self_from_cross():
+    model = nn.Transformer(32, 4, 1, 1, 32, batch_first=True).eval()
+    source, target = torch.randn(2, 7, 32), torch.randn(2, 7, 32)
+    causal = nn.Transformer.generate_square_subsequent_mask(7)
+    with torch.no_grad():
+        plain = model(source, target, tgt_mask=causal)
+        with at.watch(model) as w:
+            watched = model(source, target, tgt_mask=causal)
+    torch.testing.assert_close(watched, plain, atol=1e-5, rtol=1e-5)
+    assert {(row.layer, row.kind, row.causal) for row in w.heads()} == {
+        ("encoder.layers.0.self_attn", "self", False),
+        ("decoder.layers.0.self_attn", "self", True),
+        ("decoder.layers.0.multihead_attn", "cross", False),
+    }
+    cross = next(row for row in w.heads() if row.kind == "cross")
+    assert math.isnan(cross.distance)
+    assert math.isnan(cross.previous_share)
+
+
+def test_padding_of_the_fast_path_encoder():
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(32, 4, 32, batch_first=True), 2, enable_nested_tensor=False
+    ).eval()
+    x = torch.randn(2, 6, 32)
+    padded = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+    with torch.no_grad():
+        plain = model(x, src_key_padding_mask=padded)
+        with at.watch(model) as w:
+            watched = model(x, src_key_padding_mask=padded)
+    torch.testing.assert_close(watched[~padded], plain[~padded], atol=1e-5, rtol=1e-5)
+    assert {row.rows for row in w.heads()} == {10}

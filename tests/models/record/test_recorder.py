@@ -1,0 +1,99 @@
+"""Which calls count, whose padding is whose, and how what was missed is told."""
+
+import pytest
+import torch
+from torch import nn
+
+import attentropy as at
+from attentropy.models.record.recorder import SAMPLE_ELEMENTS, SMALL, Recorder, each, listed
+
+
+def recorder(**options):
+    return Recorder(**{"every": 1, "keep": "mean", "sample": 8, **options})
+
+
+def test_one_pass_in_so_many_is_recorded():
+    one, wanted = recorder(every=3), []
+    for _ in range(7):
+        one.begin(nn.Identity())
+        wanted.append(one.wants())
+        one.end()
+    assert wanted == [True, False, False, True, False, False, True]
+    assert one.forwards == 7
+
+
+def test_evaluation_is_left_out_where_training_is_asked_for():
+    one, model = recorder(), nn.Identity()
+    one.training_only = True
+    one.begin(model.eval())
+    assert not one.wants()
+    one.begin(model.train())
+    assert one.wants()
+
+
+def test_a_recomputation_is_not_recorded():
+    one, found = recorder(), []
+
+    class Looks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            found.append(one.wants())
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            found.append(one.wants())
+            return grad
+
+    Looks.apply(torch.ones(1, requires_grad=True)).sum().backward()
+    assert found == [True, False]
+
+
+class Pair(nn.Module):
+    """Self-attention with padding, then cross-attention without a mask of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.attn, self.cross_attn = Attends(), Attends()
+
+    def forward(self, x, memory, mask):
+        return self.cross_attn(self.attn(x, x, mask), memory, None)
+
+
+class Attends(nn.Module):
+    def forward(self, q, k, mask):
+        return nn.functional.scaled_dot_product_attention(q, k, k, mask)
+
+
+def test_cross_attention_takes_the_padding_of_the_self_attention_before_it():
+    x, memory = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 7, 8)
+    real = torch.arange(5) < torch.tensor([5, 3])[:, None]
+    model = Pair()
+    with at.watch(model) as w:
+        model(x, memory, real[:, None, None])
+    assert {(row.kind, row.rows) for row in w.heads()} == {("self", 8), ("cross", 8)}
+    with at.watch(model) as w:
+        model.cross_attn(x, memory, None)  # by itself there is none
+    assert {row.rows for row in w.heads()} == {10}
+
+
+class Sized(nn.Module):
+    def forward(self, q):
+        return nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+@pytest.mark.parametrize("queries", [4, 64, 513, 4096])
+def test_samples_are_bounded_from_both_sides(queries):
+    model, q = Sized(), torch.randn(1, 2, queries, 8)
+    with torch.no_grad(), at.watch(model) as w:
+        model(q)
+    ((_, slot),) = w.places()
+    row = 2 * queries
+    want = min(queries, max(8, SMALL // row), max(1, SAMPLE_ELEMENTS // row))
+    assert slot.sampled[0].tolist() == [want] * 2
+
+
+def test_what_was_missed_is_told_in_one_sentence():
+    missed = {"a": "by hand", "b": "by hand", "": "nested tensors"}
+    assert each(missed) == "a, b (by hand); the model (nested tensors)"
+    assert listed(missed) == "nothing was recorded of a, b (by hand); the model (nested tensors)"

@@ -1,0 +1,72 @@
+"""A newcomer reads what a watched forward pass runs through: few files, each named in the docs."""
+
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+import attentropy as at
+from tests.models.test_watch import Model
+from tests.models.zoo import build, inputs
+
+SOURCE = Path(at.__file__).parent
+PAGE = SOURCE.parents[1] / "docs" / "contributing" / "architecture.md"
+
+
+@contextmanager
+def files():
+    """Files of attentropy that run inside."""
+    found = set()
+
+    def enter(frame, event, argument):
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(str(SOURCE)):
+            found.add(str(Path(name).relative_to(SOURCE)))
+
+    sys.setprofile(enter)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+def watched(model, run):
+    with torch.no_grad():
+        with at.watch(model):  # everything is imported, and masks have been seen
+            run()
+        with files() as found, at.watch(model):
+            run()
+    return found
+
+
+def attended():
+    q = torch.randn(1, 2, 5, 8)
+    at.attend(q, q, q, mask=at.causal)
+    with files() as found:
+        at.attend(q, q, q, mask=at.causal)
+    return found
+
+
+def told():
+    """Files of the walk of a watched forward pass, as the page lists them."""
+    text = PAGE.read_text(encoding="utf-8")
+    walk = text.split("A watched forward pass", 1)[1].split("\n##", 1)[0]
+    return set(re.findall(r"`([a-z_/]+\.py)`", walk))
+
+
+def test_a_plain_model():
+    model, x = Model(), torch.randn(1, 5, 32)
+    own = watched(model, lambda: model(x)) - attended()
+    assert len(own) <= 14, sorted(own)
+    assert {name for name in own if "intercept/huggingface" not in name} <= told()
+
+
+def test_a_transformers_model():
+    pytest.importorskip("transformers")
+    model, batch = build("llama", "sdpa"), inputs("llama", padded=False)
+    own = watched(model, lambda: model(**batch)) - attended()
+    assert len(own) <= 14, sorted(own)
+    assert own <= told()
