@@ -124,7 +124,11 @@ class Watch:
         ]
 
     def profiles(self, bins: int = 32) -> list[Profile]:
-        """Entropy and distance along the sequence, one entry per place; needs keep="rows"."""
+        """Entropy and distance along the sequence, one entry per place; needs keep="rows".
+
+        Args:
+            bins: number of bins that the sequence is cut into.
+        """
         if self.recorder.keep != "rows":
             raise ArgumentError("keep", '"rows" for profiles', repr(self.recorder.keep))
         return [profiles(place, slot, bins) for place, slot in self.places() if slot.kept]
@@ -149,7 +153,7 @@ class Watch:
 
     @property
     def running(self) -> bool:
-        """Between start and stop?"""
+        """True between start() and stop()."""
         return self._undo is not None
 
     def reduce(self, group: Any = None) -> None:
@@ -157,6 +161,9 @@ class Watch:
 
         One small collective; processes that recorded nothing, or other places, are fine. See
         attentropy.models.record.reduce for samples that are not waited for.
+
+        Args:
+            group: a ProcessGroup or a DeviceMesh of one dimension; None for the default group.
         """
         if self._shared is None or self._shared[0] is not group:
             self._shared = group, reduce.Shared(self.recorder.owners, group=group)

@@ -39,12 +39,22 @@ def plain_name(name: str) -> str:
 
 
 def looks_like_attention(name: str, module: nn.Module) -> bool:
-    """By its class or the last part of its name."""
+    """Whether a module is attention, by its class or the last part of its name.
+
+    Args:
+        name: of the module in its model.
+        module: the module.
+    """
     return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
 
 
 def looks_like_cross(name: str, module: nn.Module) -> bool:
-    """Cross-attention, by what transformers calls it."""
+    """Whether a module is cross-attention, by what transformers calls it.
+
+    Args:
+        name: of the module in its model.
+        module: the module.
+    """
     if getattr(module, "is_cross_attention", False) is True:
         return True
     return bool(_CROSS.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))

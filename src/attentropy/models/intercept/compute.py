@@ -87,7 +87,14 @@ def ask(module: nn.Module, given: ModelInputs) -> ModelCall:
 def changed(
     module: nn.Module, q: Tensor, k: Tensor, options: Options
 ) -> tuple[Tensor, Tensor, Options]:
-    """Queries, keys and options as the module is steered to have them."""
+    """Queries, keys and options as the module is steered to have them.
+
+    Args:
+        module: makes the call.
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: of attend().
+    """
     changes = changes_of(module)
     if changes:
         check_tensors(q, k, k)
@@ -152,13 +159,23 @@ def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is made as it is: neither changed nor recorded."""
+    """Note that a call of the module is made as it is: neither changed nor recorded.
+
+    Args:
+        module: makes the call.
+        how: the way in which it attends, in words.
+    """
     leave(module, how)
     miss(module, how)
 
 
 def leave(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module cannot be changed."""
+    """Note that a call of the module cannot be changed.
+
+    Args:
+        module: makes the call.
+        how: the way in which it attends, in words.
+    """
     attached = tracking.tracked(module)
     if attached is not None and attached.ring is not None:
         attached.ring.leave(how)
@@ -167,7 +184,12 @@ def leave(module: nn.Module | None, how: str) -> None:
 
 
 def miss(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is not recorded."""
+    """Note that a call of the module is not recorded.
+
+    Args:
+        module: makes the call.
+        how: the way in which it attends, in words.
+    """
     owner = _wanting(owner_of(module))
     if owner is not None:
         owner.recorder.missed[owner.name] = how

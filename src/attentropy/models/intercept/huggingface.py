@@ -47,10 +47,24 @@ def attentropy(
     indices: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention function that transformers calls; gives [B,Q,H,Dv].
+    """The attention function that transformers calls: the output [B,Q,H,Dv], and weights or None.
 
-    And the weights [B,H,Q,K] where a model that was eager is asked for them. A window is in the
-    mask already wherever it matters, so `sliding_window` is not looked at.
+    Args:
+        module: makes the call.
+        query: [B,H,Q,D].
+        key: [B,Hk,K,D].
+        value: [B,Hk,K,Dv].
+        attention_mask: bool, True may attend, or float, added; None means no mask, or a causal one.
+        dropout: share of weights dropped.
+        scaling: multiplies the logits; 1 / sqrt(D) if not given.
+        is_causal: what a missing mask means; the module's own `is_causal` if not given.
+        position_bias: added to the logits.
+        softcap: c in c * tanh(s / c).
+        s_aux: logit [H] of a learned sink.
+        sliding_window: not looked at, for the window is in the mask wherever it matters.
+        indices: keys [B,Q,T] that a sparse model chose.
+        kwargs: `output_attentions` asks a model that was eager for its weights [B,H,Q,K]; what
+            would change the result is refused, the rest is passed on.
     """
     for name in REFUSED:
         if kwargs.get(name) is not None:
@@ -149,7 +163,13 @@ def is_one(module: nn.Module) -> bool:
 
 
 def tokens_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The attention_mask [B,N] that a transformers model is called with."""
+    """The attention_mask [B,N] that a transformers model is called with.
+
+    Args:
+        module: any module; others than transformers models give None.
+        args: positional arguments of its forward.
+        kwargs: keyword arguments of its forward.
+    """
     if not is_one(module):
         return None
     mask = kwargs.get("attention_mask")

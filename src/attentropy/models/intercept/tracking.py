@@ -102,12 +102,19 @@ class Tracked:
         """Attach the record of a watch, and return what detaches it.
 
         None if the module is watched already.
+
+        Args:
+            owner: the record.
         """
         with registry.alone():
             return None if self.owner is not None else registry.replace(self, "owner", owner)
 
     def steer(self, change: "Change") -> registry.Undo:
-        """Add a change, and return what takes it off; others stay in their order."""
+        """Add a change, and return what takes it off; others stay in their order.
+
+        Args:
+            change: what steer() was asked for.
+        """
         with registry.alone():
             self.changes = (*self.changes, change)
 
@@ -118,7 +125,13 @@ class Tracked:
         return undo
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """The forward of the module starts."""
+        """Tell the watch that the forward of the module starts.
+
+        Args:
+            module: the module.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
         if torch.compiler.is_compiling():
             return
         if self.recorder is not None:
@@ -127,7 +140,7 @@ class Tracked:
             self.owner.enter(module, args, kwargs)
 
     def leave(self) -> None:
-        """The forward of the module ended, or was ended."""
+        """Tell the watch that the forward of the module has ended, or was ended."""
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.end()
 

@@ -128,17 +128,35 @@ class Owner:
     tokens: Any = None
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """The forward of the module starts; its calls are told apart within one pass."""
+        """Count a call of the module; its calls are told apart within one forward pass.
+
+        Args:
+            module: the module.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
         self.call = self.call + 1 if self.recorder.inside else 0
         if self.entered is not None:
             self.entered(self, module, args, kwargs)
 
     def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
-        """The slot of the running call."""
+        """The slot of the running call, made if it is not there.
+
+        Args:
+            phase: "forward" or "step".
+            heads: number of heads.
+            device: where its sums are kept.
+        """
         return self.slot_of((max(self.call, 0), phase), heads, device=device)
 
     def slot_of(self, key: tuple[int, str], heads: int, *, device: torch.device) -> Slot:
-        """The slot of a call and phase, made if it is not there."""
+        """The slot of a call and phase, made if it is not there.
+
+        Args:
+            key: number of the call in a forward pass, and its phase.
+            heads: number of heads; a slot of another number is replaced.
+            device: where its sums are kept.
+        """
         slot = self.slots.get(key)
         if slot is None or slot.heads != heads:
             slot = self.slots[key] = Slot(heads, device=device)

@@ -78,19 +78,35 @@ class CountedRows:
 
     @classmethod
     def of(cls, mask: ModelMask, visible: Tensor, counted: Tensor | None) -> "CountedRows":
-        """Rows with two keys or more whose query is no padding."""
+        """Rows with two keys or more whose query is no padding.
+
+        Args:
+            mask: of the model.
+            visible: number of visible keys, broadcastable to [B,H,Q].
+            counted: queries that are no padding, broadcastable to [B,H,Q]; None if all are.
+        """
         if mask.choice_from is not None and counted is None:
             return cls(mask.choice_from)
         return cls(0, visible >= 2 if counted is None else (visible >= 2) & counted)
 
     def fill(self, x: Tensor, value: float) -> Tensor:
-        """Put `value` into the other rows of [...,Q], or leave them out."""
+        """Put a value into the other rows of a tensor, or leave these rows out.
+
+        Args:
+            x: [...,Q].
+            value: the number to write.
+        """
         if self.mask is None:
             return x[..., self.start :] if self.start else x
         return x.masked_fill(~self.mask, value)
 
     def table(self, queries: int, *, device: torch.device) -> Tensor:
-        """Which rows, bool [B or 1,H or 1,Q]."""
+        """Which rows count, bool [B or 1,H or 1,Q].
+
+        Args:
+            queries: number of rows.
+            device: of the result.
+        """
         if self.mask is not None:
             return self.mask
         return (torch.arange(queries, device=device) >= self.start).view(1, 1, -1)
@@ -109,7 +125,13 @@ class VisibleCounts:
 
     @classmethod
     def of(cls, visible: Tensor, chosen: CountedRows, *, dtype: torch.dtype) -> "VisibleCounts":
-        """Of `visible` keys."""
+        """Counts of the rows of one call.
+
+        Args:
+            visible: number of visible keys, broadcastable to [B,H,Q].
+            chosen: the rows that count.
+            dtype: of the quotients.
+        """
         shape = visible.shape if chosen.mask is None else chosen.mask.shape
         shape = torch.broadcast_shapes(visible.shape, shape)
         number = visible.double().expand(shape)
@@ -129,11 +151,17 @@ def measure(
     sample: int | None,
     every_row: bool = True,
 ) -> tuple[HeadSums, KeptRows | None]:
-    """The sums of a call, and its rows. `counted` marks queries that are no padding.
+    """The sums of a call, and its rows.
 
-    `out` is None where only the weights are known. Without `every_row` rows are not returned, the
-    share of the previous key, which takes a pass of its own, is known of sampled rows only, and
-    that of the first key is taken from some hundred rows of a long call.
+    Args:
+        asked: the call.
+        out: its output [B,H,Q,Dv]; None where only the weights are known.
+        stats: statistics of its rows.
+        counted: queries that are no padding, broadcastable to [B,H,Q]; None if all are.
+        sample: number of rows whose weights are looked at one by one; None for all.
+        every_row: return the rows. Otherwise the share of the previous key, which takes a pass of
+            its own, is known of sampled rows only, and that of the first key is taken from some
+            hundred rows of a long call.
     """
     visible = _small(stats.visible)
     chosen = CountedRows.of(asked.mask, visible, counted)

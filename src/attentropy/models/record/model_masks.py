@@ -50,13 +50,22 @@ class ModelMask:
     notes: dict[Any, Any] = field(default_factory=dict)
 
     def seeing(self, seen: Visibility) -> "ModelMask":
-        """The same queries where they see other keys."""
+        """The same queries where they see other keys.
+
+        Args:
+            seen: which keys they see.
+        """
         first = _first(seen._replace(added=None))
         return replace(self, seen=seen, first=first, choice_from=None, notes={})
 
 
 def everything(extent: Extent, *, cross: bool = False) -> ModelMask:
-    """Every query sees every key."""
+    """Every query sees every key.
+
+    Args:
+        extent: sizes and device of the call.
+        cross: the keys come from elsewhere.
+    """
 
     def make() -> ModelMask:
         return ModelMask(
@@ -71,7 +80,11 @@ def everything(extent: Extent, *, cross: bool = False) -> ModelMask:
 
 
 def causal_from_end(extent: Extent) -> ModelMask:
-    """Query i sees keys up to i + K - Q, as a KV cache needs."""
+    """Query i sees keys up to i + K - Q, as a KV cache needs.
+
+    Args:
+        extent: sizes and device of the call.
+    """
 
     def make() -> ModelMask:
         positions = _from_end(extent)
@@ -89,7 +102,11 @@ def causal_from_end(extent: Extent) -> ModelMask:
 
 
 def causal_from_start(extent: Extent) -> ModelMask:
-    """Query i sees keys up to i, as is_causal of scaled_dot_product_attention has it."""
+    """Query i sees keys up to i, as is_causal of scaled_dot_product_attention has it.
+
+    Args:
+        extent: sizes and device of the call.
+    """
 
     def make() -> ModelMask:
         positions = torch.arange(extent.queries, device=extent.device)
@@ -101,7 +118,12 @@ def causal_from_start(extent: Extent) -> ModelMask:
 
 
 def from_call(call: Call, *, cross: bool) -> ModelMask:
-    """The mask of a call of attend(), where a table may have padding and bounds have none."""
+    """The mask of a call of attend(), where a table may have padding and bounds have none.
+
+    Args:
+        call: the resolved call.
+        cross: the keys come from elsewhere.
+    """
     seen = call.seen._replace(added=None)
     by_table = seen.table is not None or seen.predicate is not None
     if by_table:
@@ -139,7 +161,13 @@ def from_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMas
 
 
 def read_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMask:
-    """from_table, read afresh."""
+    """from_table without what is kept of earlier readings.
+
+    Args:
+        mask: broadcastable to [B,H,Q,K], or to more keys where a cache is longer.
+        extent: sizes and device of the call.
+        cross: the keys come from elsewhere.
+    """
     queries, keys = extent[2:4]
     mask = mask[(None,) * (4 - mask.dim())]
     if mask.shape[-1] > keys:  # a mask made for a longer cache

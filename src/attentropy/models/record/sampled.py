@@ -29,6 +29,12 @@ def rows_to_sample(
 ) -> Tensor:
     """Evenly spaced queries from `start` on, the last one always among them.
 
+    Args:
+        queries: number of queries of the call.
+        most: how many to take of all queries; None for all.
+        start: the first query that may be taken.
+        device: of the result.
+
     >>> rows_to_sample(10, 4).tolist()
     [1, 4, 6, 9]
     >>> rows_to_sample(10, 4, start=2).tolist()
@@ -75,7 +81,15 @@ class SampleGrid:
 def sampled(
     asked: ModelCall, stats: Stats, *, start: int, mask: Tensor | None, most: int | None
 ) -> SampledRows:
-    """SAMPLED of at most `most` of the queries from `start` on that the mask allows."""
+    """SAMPLED of some rows of a call.
+
+    Args:
+        asked: the call.
+        stats: statistics of all its rows.
+        start: the first row that counts.
+        mask: rows that count, broadcastable to [B,H,Q]; None if all from `start` on do.
+        most: how many rows to take; None for all.
+    """
     grid = _grid(asked, start, most, like=stats.collision)
     if stats.lse is None or stats.max_logit is None:
         return _nothing(stats, grid.index)

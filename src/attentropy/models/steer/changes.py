@@ -112,7 +112,14 @@ class Change:
         return q, k, options
 
     def rescaled(self, module: nn.Module, now: Any, head_dim: int, visible: Tensor) -> Any:
-        """The scale in place of the one that a call has `now`."""
+        """The scale in place of the one that a call has.
+
+        Args:
+            module: makes the call.
+            now: the scale of the call, a number or broadcastable to [B,H,Q].
+            head_dim: width of queries and keys.
+            visible: number of visible keys of each row.
+        """
         new, rule = now, self.scale
         if isinstance(rule, Planned):
             new = new * rule(head_dim, visible)
@@ -129,7 +136,11 @@ class Change:
         return new
 
     def leave(self, how: str) -> None:
-        """Note that the module attends in a way, `how`, that cannot be changed."""
+        """Note that the module attends in a way that cannot be changed.
+
+        Args:
+            how: the way, in words.
+        """
         self.touch.left = how
 
 

@@ -31,7 +31,12 @@ class Spreading:
     spread: Spread
 
     def mask(self, module: nn.Module, given: ModelInputs) -> Mask | None:
-        """The mask of the whole sequence; raises if the model's own is not causal or full."""
+        """The mask of the whole sequence; raises if the model's own is not causal or full.
+
+        Args:
+            module: makes the call.
+            given: what it gives to the call.
+        """
         queries = given.q.shape[2]
         if given.mask.positions is None or queries != given.k.shape[2]:
             raise _refusal(module, "cross attention or a cache (pass use_cache=False)")
@@ -43,7 +48,14 @@ class Spreading:
         return causal if _is_causal(module, given.mask.seen, own) else None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Attended:
-        """Attention over the sequence of all ranks; `visible` and scales count all keys."""
+        """Attention over the sequence of all ranks; `visible` and scales count all keys.
+
+        Args:
+            q: this rank's queries [B,H,Q,D].
+            k: this rank's keys [B,Hk,K,D].
+            v: this rank's values [B,Hk,K,Dv].
+            options: of attend().
+        """
         over = {"group": self.spread.group, "layout": self.spread.layout}
         return ring_attend(q, k, v, **over, **options._asdict())
 
@@ -86,13 +98,23 @@ def _is_causal(module: nn.Module, seen: Visibility, own: Tensor) -> bool:
 
 
 def positions(placed: Placed, *, device: torch.device) -> Tensor:
-    """Global positions of this rank's tokens, [n]."""
+    """Global positions of this rank's tokens, [n].
+
+    Args:
+        placed: which part of the sequence the rank holds.
+        device: of the result.
+    """
     runs = [torch.arange(run.start, run.stop, device=device) for run in placed.runs]
     return torch.cat(runs) if runs else torch.arange(0, device=device)
 
 
 def give_positions(model: nn.Module, spread: Spread) -> Callable[[], None]:
-    """Pass `position_ids` to a transformers model that gets none; returns the undo."""
+    """Pass `position_ids` to a transformers model that gets none; returns the undo.
+
+    Args:
+        model: the model.
+        spread: how its sequences are spread over ranks.
+    """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         raise _refusal(model, "a forward pass without position_ids")
 
