@@ -11,15 +11,20 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from typing import Literal
+
+import msgspec
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.record.rows import HeadRow
+from attentropy.core.statistics import HeadRow, by_place
+from attentropy.models.slope import slopes
 
-Severity = str  # "critical", "warning" or "note"
+Severity = Literal["critical", "warning", "note"]
+ORDER: tuple[Severity, ...] = ("critical", "warning", "note")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thresholds:
+class Limits:
     """Where a head stops being healthy.
 
     Attributes:
@@ -33,6 +38,7 @@ class Thresholds:
         dead_norm: a dead head writes less than this share of its layer's median output norm.
         likeness: cosine between the weights of duplicate heads.
         slope: growth of entropy per log n; 0 is invariant, 1 is that of fixed random scores.
+            Heads that a window limits are not judged: what they see does not grow with the text.
         positional: cosine by distance beyond which a head looks at positions alone.
         least_visible: rows that see fewer keys, on average, are not judged.
         score_range: the most that logits of a row can differ, where the score is bounded (for
@@ -60,17 +66,22 @@ class Thresholds:
             if value is None and one.name == "score_range":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ArgumentTypeError(f"Thresholds: {one.name}", "a number", repr(value))
+                raise ArgumentTypeError(f"Limits: {one.name}", "a number", repr(value))
             if not value >= 0:
-                raise ArgumentError(f"Thresholds: {one.name}", ">= 0", value)
+                raise ArgumentError(f"Limits: {one.name}", ">= 0", value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something to know about some heads, each (index of its place, head).
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something to know about some heads.
 
-    `labels` names the heads, `evidence` says what was measured, `advice` what to do, and `call`
-    is the exact call where one call does it.
+    Attributes:
+        name: what it is, in two or three words.
+        severity: "critical", "warning" or "note".
+        heads: the heads, each (index of its place, head).
+        labels: the same heads by the names of their layers.
+        evidence: what was measured.
+        advice: what to do.
+        call: the exact call, where one call does it.
     """
 
     name: str
@@ -87,20 +98,28 @@ class Finding:
         return f"{self.severity}: {self.name} in {shown}{more}. {self.evidence} {self.advice}"
 
 
-def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
-    """Findings, the most serious first; none if every head is healthy."""
+def diagnose(rows: Iterable[HeadRow], *, thresholds: Limits | None = None) -> list[Finding]:
+    """Findings, the most serious first; none if every head is healthy.
+
+    Args:
+        rows: rows of `watch(...).heads()`, of one length or of several.
+        thresholds: where a head stops being healthy; `Limits()` by default.
+    """
     if not isinstance(rows, Iterable):
         raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(rows).__name__)
     rows = list(rows)
     for row in rows:
         if not isinstance(row, HeadRow):
             raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(row).__name__)
-    limits = Thresholds() if thresholds is None else thresholds
+    limits = Limits() if thresholds is None else thresholds
     here = _longest(rows)
     found = [finding for check in CHECKS for finding in check(here, limits)]
-    found += _blurring(rows, here, limits)
-    order = ("critical", "warning", "note")
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    return by_severity([*found, *blurring(rows, limits)])
+
+
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, the most serious first."""
+    return sorted(findings, key=lambda finding: ORDER.index(finding.severity))
 
 
 def _longest(rows: list[HeadRow]) -> list[HeadRow]:
@@ -131,21 +150,26 @@ def _span(rows: list[HeadRow], name: str) -> str:
     return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
 
 
-def _judged(rows: list[HeadRow], limits: Thresholds) -> list[HeadRow]:
+def _judged(rows: list[HeadRow], limits: Limits) -> list[HeadRow]:
     return [row for row in rows if row.visible >= limits.least_visible]
 
 
 def random_deficit(visible: float, spread: float) -> float:
-    """Expected log n - H of n random scores of a small spread: spread^2 (n - 1) / (2 n)."""
+    """Expected log n - H of n random scores of a small spread: spread^2 (n - 1) / (2 n).
+
+    Args:
+        visible: the number n of keys.
+        spread: the standard deviation of the scores.
+    """
     return spread**2 * (visible - 1) / (2 * visible)
 
 
-def is_uniform(row: HeadRow, limits: Thresholds) -> bool:
-    """Less selective than random scores of the threshold's spread."""
+def is_uniform(row: HeadRow, limits: Limits) -> bool:
+    """True if the head is less selective than random scores of `limits.random_spread`."""
     return row.deficit < random_deficit(row.visible, limits.random_spread)
 
 
-def _not_finite(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _not_finite(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     lost = [row for row in rows if row.rows and not math.isfinite(row.entropy + row.max_logit)]
     yield from _finding(
         "not finite",
@@ -158,7 +182,7 @@ def _not_finite(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _exploding(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _exploding(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     large = [row for row in rows if limits.most_logit < row.max_logit < math.inf]
     worst = any(row.max_logit > limits.critical_logit for row in large)
     if large:
@@ -173,7 +197,7 @@ def _exploding(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _uniform(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _uniform(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     flat = [row for row in _judged(rows, limits) if is_uniform(row, limits)]
     if flat:
         yield from _finding(
@@ -187,7 +211,7 @@ def _uniform(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _collapsed(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     sharp = [
         row
         for row in _judged(rows, limits)
@@ -206,12 +230,12 @@ def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
+def _has_reason(row: HeadRow, limits: Limits) -> bool:
     """A sink head and a previous-token head are sharp by trade."""
     return row.sink_mass > limits.sink or row.previous_share > 0.9
 
 
-def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _saturated(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     stuck = [
         row
         for row in _judged(rows, limits)
@@ -229,7 +253,7 @@ def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _sinks(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _sinks(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     sinks = [row for row in _judged(rows, limits) if row.sink_mass > limits.sink]
     if sinks:
         yield from _finding(
@@ -242,12 +266,9 @@ def _sinks(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    layers: dict[tuple[str, int, str], list[HeadRow]] = {}
-    for row in rows:
-        layers.setdefault((row.layer, row.call, row.phase), []).append(row)
+def _dead(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     dead: list[HeadRow] = []
-    for heads in layers.values():
+    for heads in by_place(rows):
         norms = [row.output_norm for row in heads if math.isfinite(row.output_norm)]
         middle = statistics.median(norms) if norms else math.nan
         dead += [row for row in heads if row.output_norm <= limits.dead_norm * middle]
@@ -262,7 +283,7 @@ def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _duplicates(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _duplicates(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     alike = [
         row
         for row in _judged(rows, limits)
@@ -281,7 +302,7 @@ def _duplicates(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _positional(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _positional(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     fixed = [
         row
         for row in _judged(rows, limits)
@@ -301,7 +322,7 @@ def _positional(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
+def _unfocused(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     """Weight <= 1 / (1 + (n - 1) e^-R): bounded scores cannot give one key more."""
     reach = limits.score_range
     if reach is None:
@@ -323,28 +344,25 @@ def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def slopes(rows: Iterable[HeadRow]) -> dict[tuple[str, int, int], float]:
-    """Least-squares slope of entropy on log visible for each (layer, call, head) of two lengths."""
-    points: dict[tuple[str, int, int], dict[int, HeadRow]] = {}
-    for row in rows:
-        if row.phase == "forward" and row.visible > 1 and math.isfinite(row.entropy):
-            points.setdefault((row.layer, row.call, row.head), {})[row.length] = row
-    return {
-        key: statistics.linear_regression(
-            [math.log(row.visible) for row in at.values()], [row.entropy for row in at.values()]
-        ).slope
-        for key, at in points.items()
-        if len(at) > 1
+def blurring(
+    rows: list[HeadRow], limits: Limits, *, reference: int | None = None
+) -> Iterator[Finding]:
+    """Heads whose entropy grows with the length of the text, over rows of several lengths.
+
+    Args:
+        rows: rows of several lengths.
+        limits: where a head stops being healthy.
+        reference: the length from which the scale should grow; the shortest by default.
+    """
+    growth = {
+        key: slope.value
+        for key, slope in slopes(rows).items()
+        if slope.against == "length" and slope.value is not None and slope.value > limits.slope
     }
-
-
-def _blurring(rows: list[HeadRow], here: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    growth = slopes(rows)
     blurred = [
         row
-        for row in here
-        if growth.get((row.layer, row.call, row.head), 0.0) > limits.slope
-        and not is_uniform(row, limits)
+        for row in _longest([row for row in rows if row.phase == "forward"])
+        if (row.layer, row.call, row.head) in growth and not is_uniform(row, limits)
     ]
     if blurred:
         values = [growth[row.layer, row.call, row.head] for row in blurred]
@@ -357,11 +375,11 @@ def _blurring(rows: list[HeadRow], here: list[HeadRow], limits: Thresholds) -> I
             f"{shortest} and {max(row.length for row in rows)} keys.",
             advice="Attention loses its focus as the input grows; let the scale grow with the "
             "length, or calibrate it head by head.",
-            call=f"at.steer(model, scale=at.LogLengthFrom({shortest}))",
+            call=f"at.steer(model, scale=at.LogLengthFrom({reference or shortest}))",
         )
 
 
-CHECKS: tuple[Callable[[list[HeadRow], Thresholds], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[list[HeadRow], Limits], Iterator[Finding]], ...] = (
     _not_finite,
     _exploding,
     _uniform,

@@ -39,25 +39,29 @@ class Shared:
         self.owners = owners
         self.reducer = Reducer(group=group, device=device)
 
-    def start(self, more: Totals | None = None) -> "Sample":
-        """Send what this rank has recorded on its way, and `more` with it."""
+    def start(self, more: Totals | None = None) -> "GroupSample":
+        """Send what this rank has recorded to the others, and `more` with it.
+
+        Args:
+            more: other totals that travel with the sample, such as a loss.
+        """
         mine = totals(self.owners)
         mine = mine if more is None else merge([mine, more])
-        return Sample(self.reducer.start(mine), [o.name for o in self.owners])
+        return GroupSample(self.reducer.start(mine), [o.name for o in self.owners])
 
     def whole(self) -> Totals:
-        """What all ranks have recorded, at once."""
+        """The totals of all ranks; waits for them."""
         return self.start().whole
 
     def any(self, flag: bool) -> bool:
-        """Does any rank say so? Every rank asks, and waits for the others."""
+        """True if `flag` is True on any rank; every rank calls it, and waits for the others."""
         mine = torch.tensor([float(flag)], device=self.reducer.device)
         return any(bool(theirs) for theirs in self.reducer.peers.gather(mine))
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """What all ranks recorded, on its way; `layers` gives the order of its places."""
+class GroupSample:
+    """A sample that all ranks are adding up; `layers` gives the order of its places."""
 
     pending: Pending
     layers: list[str]
