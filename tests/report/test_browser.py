@@ -1,15 +1,15 @@
 """The report in a real browser, from disk, with the network off."""
 
-import dataclasses
 import io
 import math
 import time
 
+import msgspec
 import pytest
 
 from attentropy.report import run_page, scan_page
 from attentropy.scans import schema
-from tests.report.synthetic import make_scan
+from tests.report.synthetic import change_heads, make_scan
 from tests.report.synthetic_run import make_run
 
 EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
@@ -37,7 +37,7 @@ def test_heatmap_has_a_cell_for_every_head(open_page, report):
 def test_switching_the_statistic_and_the_length_repaints(open_page, report):
     opened = open_page(report)
     seen = {tuple(opened.colours())}
-    for key in ("max_logit", "sparsity", "output_norm", "gradient_flow", "entropy"):
+    for key in ("max_logit", "density", "output_norm", "gradient_flow", "entropy"):
         opened.page.select_option("#statistic", key)
         seen.add(tuple(opened.colours()))
     opened.page.get_by_role("radio", name="64", exact=True).click()
@@ -100,10 +100,13 @@ def test_names_are_text_wherever_they_come_from(open_page, tmp_path):
     scan.model.source = scan.model.note = scan.command = scan.call = EVIL
     scan.input.description = scan.input.tokenizer = EVIL
     scan.input.files = [EVIL]
-    scan.layers[0].name = EVIL
+    for measure in scan.measures:
+        change_heads(measure, layer=lambda row: EVIL if row.index == 0 else row.layer)
     scan.skipped = [schema.Skipped(length=9999, reason=EVIL)]
-    for finding in scan.findings:
-        finding.name = finding.evidence = finding.advice = EVIL
+    scan.findings = [
+        msgspec.structs.replace(finding, name=EVIL, evidence=EVIL, advice=EVIL)
+        for finding in scan.findings
+    ]
     scan.advice = [schema.Advice(text=EVIL, call=EVIL)]
     scan.maps.labels = [EVIL] * len(scan.maps.labels)
     path = tmp_path / "report.html"
@@ -204,7 +207,7 @@ def test_a_run_that_broke_is_shown_as_it_last_was(open_page, tmp_path):
     metrics = {key: [*tables[:4], *gone] for key, tables in run.metrics.items()}
     losses = [(0, 2.0), (50, 1e9), (100, math.nan)]
     path = tmp_path / "run.html"
-    page = run_page(dataclasses.replace(run, metrics=metrics, losses=losses))
+    page = run_page(msgspec.structs.replace(run, metrics=metrics, losses=losses))
     path.write_text(page, encoding="utf-8")
     opened = open_page(path)
     assert opened.page.locator("output").inner_text() == "step 150"
@@ -216,7 +219,7 @@ def test_a_run_that_broke_is_shown_as_it_last_was(open_page, tmp_path):
 
 def test_empty_run_and_hostile_run_names(open_page, tmp_path):
     run = make_run(name=EVIL)
-    none = dataclasses.replace(run, steps=[], metrics={"entropy": []}, losses=[], alarms=[])
+    none = msgspec.structs.replace(run, steps=[], metrics={"entropy": []}, losses=[], alerts=[])
     for index, one in enumerate((run, none)):
         path = tmp_path / f"{index}.html"
         path.write_text(run_page(one), encoding="utf-8")

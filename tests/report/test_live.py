@@ -1,9 +1,9 @@
 """A served page in a real browser follows a run that grows."""
 
-import dataclasses
 import threading
 import time
 
+import msgspec
 import pytest
 
 from attentropy.report import server, shelf
@@ -36,9 +36,11 @@ def test_a_running_run_is_refreshed(browser, served, tmp_path, monkeypatch):
     def read(path):
         n = state["samples"]
         metrics = {name: tables[:n] for name, tables in whole.metrics.items()}
-        return dataclasses.replace(whole, steps=whole.steps[:n], metrics=metrics, running=n < 60)
+        return msgspec.structs.replace(
+            whole, steps=whole.steps[:n], metrics=metrics, running=n < 60
+        )
 
-    monkeypatch.setattr(shelf, "read_run", read)
+    monkeypatch.setattr(shelf, "read", read)
     page = browser.new_page()
     errors = []
     page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)

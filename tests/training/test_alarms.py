@@ -10,7 +10,7 @@ from attentropy.training.alarms import (
     Sample,
     crossing,
 )
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row as healthy
 
 
 def course(*changes, every=10):

@@ -11,7 +11,7 @@ from attentropy.core.errors import ArgumentTypeError
 from attentropy.training.alarms import Ring
 from attentropy.training.loggers import CELL, JSONLines, TensorBoard, Tracker, image
 from attentropy.training.metrics import Metrics
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row as healthy
 
 ROWS = [healthy(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
 RING = Ring(3, "logit growth", "critical", ((0, 1),), "logits reached 60")

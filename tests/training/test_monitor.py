@@ -10,7 +10,7 @@ import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.training import alarms, runstore
 from attentropy.training.metrics import summarize
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row as healthy
 from tests.models.test_watch import CAUSAL, Model
 
 

@@ -13,7 +13,7 @@ from attentropy.training import runstore
 from attentropy.training.alarms import Ring
 from attentropy.training.metrics import Metrics
 from attentropy.training.runstore import RunError, RunStore
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row as healthy
 
 
 @pytest.fixture(autouse=True)

@@ -57,8 +57,32 @@ def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
     return show
 
 
+OPTIONS = {
+    "model": "MODEL",
+    "done": "--resume",
+    "pickle": "--allow-pickle",
+    "remote_code": "--trust-remote-code",
+    "download": "--allow-download",
+}  # arguments of Python whose option has another name
+
+
+def option(argument: str) -> str:
+    """How the command line calls an argument of Python.
+
+    >>> option("lengths"), option("remote_code")
+    ('--lengths', '--trust-remote-code')
+    """
+    return OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
+
+
 def sentence(error: BaseException) -> str:
-    """The error in one line; an OSError as its reason and the file it is about."""
+    """The error in one line, arguments by the names of their options.
+
+    An OSError is its reason and the file it is about.
+    """
+    said = getattr(error, "said", None)
+    if callable(said):  # a ScanError
+        return " ".join(said(option).split())
     if isinstance(error, OSError) and error.strerror:
         about = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{about}"

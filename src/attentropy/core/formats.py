@@ -18,9 +18,7 @@ def encode(value: msgspec.Struct, *, indent: int = 0) -> bytes:
     return (msgspec.json.format(text, indent=indent) if indent else text) + b"\n"
 
 
-def decode(
-    data: bytes | str, kind: type[T], *, name: str, error: Callable[[str], Exception]
-) -> T:
+def decode(data: bytes | str, kind: type[T], *, name: str, error: Callable[[str], Exception]) -> T:
     """Read a file that `encode` wrote.
 
     Args:
@@ -45,7 +43,8 @@ def _check_kind(
     found: Any, kind: type[msgspec.Struct], *, name: str, error: Callable[[str], Exception]
 ) -> None:
     wanted = _format(kind)
-    if not isinstance(found, dict) or found.get("format") != wanted:
+    # scans of version 1 had their format in the field "schema"
+    if not isinstance(found, dict) or found.get("format", found.get("schema")) != wanted:
         raise error(f"{name} is not a file of {wanted}: its field 'format' does not say so")
     version = next(f.default for f in msgspec.structs.fields(kind) if f.name == "version")
     if found.get("version") != version:

@@ -378,7 +378,7 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         for name in NAMES:
             value: float | None = getattr(self, name)
-            if value is None or value != value:  # one NaN, so that equal rows compare equal
+            if value is None or math.isnan(value):  # one NaN, so that equal rows compare equal
                 msgspec.structs.force_setattr(self, name, math.nan)
 
     @property

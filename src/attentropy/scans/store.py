@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attentropy.scans.schema import Scan, ScanError, decode, encode
+from attentropy.scans.errors import ScanError
+from attentropy.scans.schema import Scan, decode, encode
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -33,15 +34,14 @@ def save(folder: Path, scan: Scan) -> Path:
     return path
 
 
-def load(path: Path, *, argument: str = "") -> Scan:
-    """Read a scan.json, or the one inside a folder; errors begin with the name of an argument."""
+def load(path: Path) -> Scan:
+    """Read a scan.json, or the one inside a folder."""
     inside = path / "scan.json" if path.is_dir() else path
-    name = f"{argument} {inside}".strip()
     try:
         data = inside.read_bytes()
     except FileNotFoundError as error:
-        raise ScanError(f"{name} does not exist") from error
-    return decode(data, name=name)
+        raise ScanError("{path} does not exist", path=inside) from error
+    return decode(data, name=str(inside))
 
 
 @contextmanager
@@ -62,16 +62,18 @@ def prepared(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, made: list[Path]) -> None:
-    """Tell `made` of the folders that were not there, innermost first."""
+    """Make the folder; those that were not there are added to `made`, innermost first."""
     try:
         made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (FileExistsError, NotADirectoryError) as error:
-        raise ScanError(f"--out {folder} is not a folder") from error
+        raise ScanError("{out} {folder} is not a folder", folder=folder) from error
     except OSError as error:
-        raise ScanError(f"--out {folder} cannot be written: {error.strerror}") from error
+        why = error.strerror
+        text = "{out} {folder} cannot be written: {why}"
+        raise ScanError(text, folder=folder, why=why) from error
 
 
 def _umask() -> int:

@@ -1,7 +1,8 @@
 """Alarms: what a monitor listens for while a model trains.
 
-An alarm is a value with `name` and `listen(history) -> list[Ring]`, where `history` holds every
-sample so far, the newest last. Each head rings once, until it has recovered.
+An alarm is a value with `name`, `action` and `listen(history)`, where `history` holds every sample
+so far, the newest last. It gives an `Alert` when it rings. Each head rings once, until it has
+recovered.
 """
 
 import math
@@ -11,16 +12,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from attentropy.models.diagnose import random_deficit
-from attentropy.models.record.rows import HeadRow
+import msgspec
+
+from attentropy.core.statistics import HeadRow
+from attentropy.models.diagnose import Severity, random_deficit
 
 Head = tuple[int, int]
-Action = Callable[["Ring", Any], None]
+Action = Callable[["Alert", Any], None]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample of a run: the rows of all heads, and the loss if it is known."""
+    """One sample of a run.
+
+    Attributes:
+        step: the training step.
+        rows: the rows of all heads.
+        loss: the loss of the step, if it is known.
+    """
 
     step: int
     rows: tuple[HeadRow, ...]
@@ -31,13 +40,21 @@ class Sample:
         return next((row for row in self.rows if (row.index, row.head) == key), None)
 
 
-@dataclass(frozen=True)
-class Ring:
-    """An alarm that rang: when, for which heads, why; `forecast` is the step it foresees."""
+class Alert(msgspec.Struct, frozen=True):
+    """An alarm that rang.
+
+    Attributes:
+        step: the training step.
+        name: that of the alarm.
+        severity: "critical", "warning" or "note".
+        heads: the heads concerned, each (index of its place, head).
+        text: what is wrong, in a sentence.
+        forecast: the step at which the alarm expects trouble.
+    """
 
     step: int
     name: str
-    severity: str
+    severity: Severity
     heads: tuple[Head, ...]
     text: str
     forecast: int | None = None
@@ -48,30 +65,30 @@ class Alarm(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in logs."""
+        """The name of the alarm in logs."""
         ...
 
     @property
     def action(self) -> Action:
-        """What to do when it rings: warn, stop, clip(limit), or a function (ring, monitor).
+        """What to do when it rings: warn, stop, clip(limit), or a function (alert, monitor).
 
         It is called in every process of a distributed training, at the same step.
         """
         ...
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """The ring of the newest sample, with every head concerned; None if all is well."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """The alert of the newest sample, with every head concerned; None if all is well."""
         ...
 
 
-def warn(ring: Ring, monitor: Any) -> None:
-    """Warn, once for each ring, and in the first process only."""
+def warn(alert: Alert, monitor: Any) -> None:
+    """Warn, once for each alert, and in the first process only."""
     if not getattr(monitor, "is_first", True):
         return
-    warnings.warn(f"attentropy, step {ring.step}: {ring.text}", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"attentropy, step {alert.step}: {alert.text}", RuntimeWarning, stacklevel=2)
 
 
-def stop(ring: Ring, monitor: Any) -> None:
+def stop(alert: Alert, monitor: Any) -> None:
     """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do."""
     monitor.should_stop = True
 
@@ -79,7 +96,7 @@ def stop(ring: Ring, monitor: Any) -> None:
 def clip(limit: float) -> Action:
     """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit)."""
 
-    def act(ring: Ring, monitor: Any) -> None:
+    def act(alert: Alert, monitor: Any) -> None:
         if not monitor.changes:
             from attentropy.models.steer.steer import steer
 
@@ -105,7 +122,7 @@ class NotFinite:
     action: Action = warn
     name: str = "not finite"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads with numbers that are not finite; none, if it is the loss alone."""
         now = history[-1]
         lost = [row for row in now.rows if not math.isfinite(row.entropy + row.max_logit)]
@@ -113,7 +130,7 @@ class NotFinite:
         if not lost and not broken:
             return None
         where = f"attention in {_labels(lost)}" if lost else "the loss"
-        return Ring(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
+        return Alert(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
 
 
 @dataclass(frozen=True)
@@ -129,7 +146,7 @@ class EntropyCollapse:
     action: Action = warn
     name: str = "entropy collapse"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads that collapsed."""
         now = history[-1]
         if len(history) <= 1:
@@ -140,7 +157,7 @@ class EntropyCollapse:
             return None
         low = min(row.entropy for row in fallen)
         text = f"entropy collapsed to {low:.2g} nats in {_labels(fallen)}"
-        return Ring(now.step, self.name, "warning", _keys(fallen), text)
+        return Alert(now.step, self.name, "warning", _keys(fallen), text)
 
     def _fell(self, row: HeadRow, start: Sequence[Sample]) -> bool:
         before = [old.entropy for s in start if (old := s.head((row.index, row.head)))]
@@ -157,7 +174,7 @@ class NearUniform:
     action: Action = warn
     name: str = "near-uniform"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads that went flat."""
         now, first = history[-1], history[0]
         flat = [
@@ -170,7 +187,7 @@ class NearUniform:
         if not flat:
             return None
         text = f"attention went uniform in {_labels(flat)}"
-        return Ring(now.step, self.name, "warning", _keys(flat), text)
+        return Alert(now.step, self.name, "warning", _keys(flat), text)
 
     def _is_flat(self, row: HeadRow) -> bool:
         return row.visible >= 4 and row.deficit < random_deficit(row.visible, self.random_spread)
@@ -192,14 +209,14 @@ class LogitGrowth:
     action: Action = warn
     name: str = "logit growth"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads beyond the limit, or else those that are on their way."""
         now = history[-1]
         beyond = [row for row in now.rows if row.max_logit > self.limit]
         if beyond:
             top = max(row.max_logit for row in beyond)
             text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(beyond)}"
-            return Ring(now.step, self.name, "critical", _keys(beyond), text, now.step)
+            return Alert(now.step, self.name, "critical", _keys(beyond), text, now.step)
         coming = {
             row: step for row in now.rows if (step := self._forecast(row, history)) is not None
         }
@@ -207,7 +224,7 @@ class LogitGrowth:
             return None
         soonest = min(coming.values())
         text = f"logits of {_labels(coming)} will pass {self.limit:g} at about step {soonest}"
-        return Ring(now.step, self.name, "warning", _keys(coming), text, soonest)
+        return Alert(now.step, self.name, "warning", _keys(coming), text, soonest)
 
     def _forecast(self, row: HeadRow, history: Sequence[Sample]) -> int | None:
         if row.max_logit < self.share * self.limit:

@@ -65,7 +65,7 @@ def _train(config: Config, condition: str, seed: int, path: Path) -> dict[int, f
     reward = EntropyLoss(config.reward) if condition == REWARDED else None
     optimiser = torch.optim.AdamW(model.parameters(), config.rate)
     unseen: dict[int, float] = {}
-    with Monitor(model, every=config.every, sinks=[RunStore(path)], alarms=()) as monitor:
+    with Monitor(model, every=config.every, loggers=[RunStore(path)], alarms=()) as monitor:
         for step in range(config.steps + 1):
             if step % config.every == 0:
                 unseen[step] = _judged(model, judged, config.length)

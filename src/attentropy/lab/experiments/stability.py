@@ -28,7 +28,7 @@ from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.nn.losses import EntropyLoss
 from attentropy.nn.positions.encodings import ALiBi
-from attentropy.training.alarms import EntropyCollapse, LogitGrowth, NearUniform, NotFinite, Ring
+from attentropy.training.alarms import Alert, EntropyCollapse, LogitGrowth, NearUniform, NotFinite
 from attentropy.training.monitor import Monitor
 from attentropy.training.runstore import RunStore, StoredRun, read
 
@@ -104,7 +104,7 @@ def _model(config: Config, cure: str) -> ByteModel:
     return ByteModel(config.width, config.layers, layer)
 
 
-def _silent(ring: Ring, monitor: Any) -> None:
+def _silent(alert: Alert, monitor: Any) -> None:
     """Alarms are read off the run store afterwards."""
 
 
@@ -123,7 +123,7 @@ def _train(config: Config, cure: str, rate: float, seed: int, path: Path) -> Non
     text, model = sample(), _model(config, cure)
     optimiser = torch.optim.Adam(model.parameters(), rate)
     extra: Callable[..., Tensor] | None = EntropyLoss(0.1) if cure == "entropy loss" else None
-    with Monitor(model, every=config.every, sinks=[RunStore(path)], alarms=ALARMS) as monitor:
+    with Monitor(model, every=config.every, loggers=[RunStore(path)], alarms=ALARMS) as monitor:
         for step in range(config.steps):
             for group in optimiser.param_groups:
                 group["lr"] = rate * min(1.0, (step + 1) / config.warmup)
@@ -156,7 +156,7 @@ def read_off(run: StoredRun, config: Config, rate: float) -> Row:
     """What the run store says: did it diverge, when did which alarm ring, how far did heads go."""
     when, loss = diverged(run.losses, config.rise)
     rang = {
-        name: min((ring.step for ring in run.alarms if ring.name == name), default=math.nan)
+        name: min((alert.step for alert in run.alerts if alert.name == name), default=math.nan)
         for name in (COLLAPSE, GROWTH)
     }
     alarm = min((step for step in rang.values() if not math.isnan(step)), default=math.nan)

@@ -2,9 +2,9 @@
 
 A row counts if its query is no padding and sees two keys or more. `ROWS` are summed over every
 such row. `SAMPLED` (see the module of that name) need all weights of a row and are taken on a few
-evenly spaced rows per call, so that memory stays O(n); both begin with the number of rows
-summed, and take their names from the table of statistics. Watching is to cost next to nothing, so passes over queries, keys and outputs are counted,
-and follow the order of memory.
+evenly spaced rows per call, so that memory stays O(n). Both begin with the number of rows summed,
+and take their names from the table of statistics. Watching is to cost next to nothing, so passes
+over queries, keys and outputs are counted, and follow the order of memory.
 """
 
 import math

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from attentropy.scans.schema import ScanError
+from attentropy.scans.errors import ScanError
 
 MISSING = 0.1  # share of the tensors that a file may lack
 
@@ -50,7 +50,7 @@ def _transformers(*, offline: bool) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ScanError("MODEL needs transformers: pip install 'attentropy[hf]'") from error
+        raise ScanError("{model} needs transformers: pip install 'attentropy[hf]'") from error
     return transformers
 
 
@@ -68,7 +68,8 @@ def _check_fit(where: str, model: nn.Module, missing: Collection[str]) -> None:
     total = len(list(model.parameters()))
     if len(missing) > MISSING * total:
         count = f"{len(missing)} of {total} are missing"
-        raise ScanError(f"MODEL {where}: its weights do not fit its config: {count}")
+        text = "{model} {where}: its weights do not fit its config: {count}"
+        raise ScanError(text, where=where, count=count)
 
 
 @contextmanager
@@ -78,7 +79,8 @@ def _explained(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ScanError(f"MODEL {where} cannot be loaded: {lines[0]}") from error
+        text = "{model} {where} cannot be loaded: {why}"
+        raise ScanError(text, where=where, why=lines[0]) from error
 
 
 @contextmanager

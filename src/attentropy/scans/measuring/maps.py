@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
+from attentropy.core.statistics import HeadRow
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
 from attentropy.scans.measuring.measure import read
-from attentropy.scans.schema import Layer, Maps
+from attentropy.scans.schema import Maps
 
 SIDES = (256, 128, 64, 32, 16)
 ROOM = 1_300_000  # bytes of all maps before compression
@@ -41,9 +42,16 @@ class _Mapper(Recorder):
 
 
 def draw_maps(
-    model: nn.Module, tokens: Tensor, layers: list[Layer], *, label: Callable[[int], str]
+    model: nn.Module, tokens: Tensor, layers: list[HeadRow], *, label: Callable[[int], str]
 ) -> Maps | None:
-    """Maps of the first tokens, at most 256, as large as a page of so many heads has room for."""
+    """Maps of the first tokens, at most 256, as large as a page of so many heads has room for.
+
+    Args:
+        model: the model.
+        tokens: one row of ids.
+        layers: a row of each layer, in the order of the model.
+        label: one token id to text.
+    """
     side = side_for(sum(layer.heads for layer in layers), len(tokens))
     if side is None:
         return None
@@ -55,7 +63,7 @@ def draw_maps(
         read(model, tokens[:length].view(1, -1).to(device))
     data, peak = {}, {}
     for index, layer in enumerate(layers):
-        for head, weights in enumerate(mapper.maps.get(layer.name, ())):
+        for head, weights in enumerate(mapper.maps.get(layer.place, ())):
             data[f"{index}.{head}"], peak[f"{index}.{head}"] = pack(weights)
     starts = tokens[: length : length // side].tolist()
     labels = [label(token) for token in starts]
