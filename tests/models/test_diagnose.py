@@ -1,29 +1,16 @@
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.diagnose import Thresholds, random_deficit, slopes
-from attentropy.models.record.rows import HeadRow
-
-N = 64
-
-
-def healthy(head=0, **changes):
-    numbers = {f.name: 0.0 for f in fields(HeadRow)}
-    numbers |= {
-        "layer": "layers.0.attn", "index": 0, "call": 0, "phase": "forward", "kind": "self",
-        "head": head, "heads": 8, "head_dim": 16, "causal": True, "length": N, "rows": 100,
-        "entropy": 2.5, "perplexity": 13.0, "normalized_entropy": 0.6, "visible": float(N),
-        "deficit": math.log(N) - 2.5, "max_logit": 5.0, "collision": 0.1, "gradient_flow": 0.9,
-        "output_norm": 1.0, "sink_mass": 0.1, "previous_share": 0.1, "positional": 0.5,
-        "twin": 1, "likeness": 0.4,
-    }  # fmt: skip
-    return HeadRow(**(numbers | changes))
-
+from attentropy.models.diagnose import Finding, Limits, random_deficit
+from attentropy.models.slope import slopes
+from tests.rows import N
+from tests.rows import head_row as healthy
 
 SICK = {
     "not finite": {"entropy": math.nan},
@@ -74,12 +61,12 @@ def test_blurring_needs_two_lengths_and_takes_the_slope():
     def grown(length, slope):
         entropy = 1.0 + slope * math.log(length)
         return healthy(
-            length=length, visible=float(length), entropy=entropy,
+            length=length, visible=length / 2 + 1, entropy=entropy,
             deficit=math.log(length) - entropy + 2,
         )  # fmt: skip
 
     rows = [grown(64, 1.0), grown(256, 1.0), grown(1024, 1.0)]
-    assert slopes(rows)["layers.0.attn", 0, 0] == pytest.approx(1.0)
+    assert slopes(rows)["layers.0.attn", 0, 0].value == pytest.approx(1.0)
     (finding,) = at.diagnose(rows)
     assert finding.name == "blurring with length"
     assert finding.call == "at.steer(model, scale=at.LogLengthFrom(64))"
@@ -88,7 +75,7 @@ def test_blurring_needs_two_lengths_and_takes_the_slope():
 
 
 def test_bounded_scores_cannot_focus_on_one_of_many_keys():
-    limits = Thresholds(score_range=2.0)
+    limits = Limits(score_range=2.0)
     (finding,) = at.diagnose([healthy()], thresholds=limits)
     assert finding.name == "cannot focus"
     # e^R / (e^R + n - 1) reaches one half at R = log(n - 1)
@@ -111,7 +98,7 @@ def test_thresholds_are_those_of_the_theory():
     expected = gaussian.expected_deficit(N, 0.05)
     assert random_deficit(N, 0.05) == pytest.approx(expected, rel=1e-2)
     reach = 2.0
-    limits = Thresholds(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
+    limits = Limits(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
     assert at.diagnose([healthy()], thresholds=limits) == []
     above = replace(limits, focus=limits.focus + 1e-6)
     assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
@@ -120,7 +107,34 @@ def test_thresholds_are_those_of_the_theory():
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
         at.diagnose(["x"])
-    with pytest.raises(ArgumentError, match=r"Thresholds: sink must be >= 0, got -1"):
-        Thresholds(sink=-1)
-    with pytest.raises(ArgumentTypeError, match=r"Thresholds: slope must be a number, got 'a'"):
-        Thresholds(slope="a")
+    with pytest.raises(ArgumentError, match=r"Limits: sink must be >= 0, got -1"):
+        Limits(sink=-1)
+    with pytest.raises(ArgumentTypeError, match=r"Limits: slope must be a number, got 'a'"):
+        Limits(slope="a")
+
+
+def test_heads_are_judged_at_their_longest_length():
+    short, long = healthy(length=64), healthy(length=512, max_logit=60.0)
+    for rows in ([short, long], [long, short]):
+        assert [f.name for f in at.diagnose(rows)] == ["exploding logits"]
+    short, long = healthy(length=64, max_logit=60.0), healthy(length=512)
+    assert at.diagnose([short, long]) == []
+
+
+def test_dead_heads_are_those_far_below_the_median_of_their_layer():
+    norms = [1.0, 1.0, 1.0, 0.9, 200.0]  # one loud head does not make the others dead
+    assert at.diagnose([healthy(h, output_norm=x) for h, x in enumerate(norms)]) == []
+    norms = [1.0, 1.0, 1.0, 0.019, 200.0]
+    (finding,) = at.diagnose([healthy(h, output_norm=x) for h, x in enumerate(norms)])
+    assert (finding.name, finding.heads) == ("dead", [(0, 3)])
+    # each layer has a median of its own
+    rows = [healthy(h, output_norm=1e-3, layer="quiet", index=1) for h in range(4)]
+    assert at.diagnose([*rows, *(healthy(h) for h in range(4))]) == []
+
+
+def test_a_finding_survives_a_file():
+    (finding,) = at.diagnose([healthy(h) for h in range(7)] + [healthy(7, sink_mass=0.9)])
+    again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
+    assert again == finding
+    with pytest.raises(msgspec.ValidationError, match="severity"):
+        msgspec.convert(msgspec.to_builtins(finding) | {"severity": "awful"}, Finding)

@@ -1,8 +1,8 @@
 """Watching a model that several processes train: the rows of all are those of one."""
 
 import math
-from dataclasses import asdict
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def model():
 def assert_same_rows(got, want):
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
-        for name, value in asdict(b).items():
+        for name, value in msgspec.structs.asdict(b).items():
             one = getattr(a, name)
             if name == "layer":
                 assert one.endswith(value)
