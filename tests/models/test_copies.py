@@ -69,7 +69,7 @@ def test_a_copy_made_beside_a_monitor_counts_nothing():
     """As one is made for an average of the weights."""
     torch.manual_seed(0)
     model = nn.TransformerEncoderLayer(32, 4, 32, dropout=0.0, batch_first=True)
-    with at.Monitor(model, every=1, sinks=[]) as monitor:
+    with at.Monitor(model, every=1, loggers=[]) as monitor:
         average = copy.deepcopy(model)
         for _ in range(2):
             model(X).sum().backward()

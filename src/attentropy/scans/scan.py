@@ -203,10 +203,6 @@ def _check(model: Any, batch: Any) -> None:
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ArgumentError("batch", "an integer >= 1", repr(batch))
-    reads = getattr(model, "main_input_name", "input_ids")
-    if reads != "input_ids":
-        text = "a scan reads text, and {name} takes {reads}: use at.watch(model)"
-        raise ScanError(text, name=type(model).__name__, reads=reads)
 
 
 def _check_same_work(done: Scan, now: Provenance) -> None:

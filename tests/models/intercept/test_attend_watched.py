@@ -98,7 +98,7 @@ def test_cross_attention_is_told_apart():
 
 def test_a_monitor_writes_them_into_its_run_store(tmp_path):
     model, path = Two(MADE["causal"]), tmp_path / "run.db"
-    with at.Monitor(model, every=2, sinks=[RunStore(path)]) as monitor:
+    with at.Monitor(model, every=2, loggers=[RunStore(path)]) as monitor:
         for _ in range(3):
             loss = model(torch.randn(2, 6, 32)).square().mean()
             loss.backward()

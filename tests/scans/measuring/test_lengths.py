@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
+from attentropy.core.errors import ArgumentTypeError
+from attentropy.scans.errors import ScanError
 from attentropy.scans.measuring import lengths
-from attentropy.scans.schema import ScanError
 from tests.report.synthetic import make_scan
 
 
@@ -12,14 +14,18 @@ def model(trained=None, maximum=None):
     return about
 
 
-def test_parsing_and_its_refusals():
-    assert lengths.parse("64, 128,256") == [64, 128, 256]
-    for text in ("64,,128", "a,b", "64;128", "-4,8", "1.5", "", "٣"):
-        with pytest.raises(ScanError, match=r"--lengths must be integers such as 64,128,256, got"):
-            lengths.parse(text)
-    for text in ("128,64", "64,64", "1,2", "0"):
-        with pytest.raises(ScanError, match="--lengths must increase and be 2 or more, got"):
-            lengths.parse(text)
+def test_checking_and_its_refusals():
+    assert lengths.check((64, 128, 256)) == [64, 128, 256]
+    assert lengths.check(range(2, 5)) == [2, 3, 4]
+    found = lengths.check(np.array([64, 128]))
+    assert found == [64, 128]
+    assert {type(length) for length in found} == {int}
+    for wrong in ([128, 64], [64, 64], [1, 2], [0], [-4, 8], []):
+        with pytest.raises(ScanError, match="^lengths must increase and be 2 or more, got"):
+            lengths.check(wrong)
+    for wrong in ("64", ["64"], [1.5, 2.5], [True, 2], 64, None):
+        with pytest.raises(ArgumentTypeError, match="^lengths must be a list of integers, got"):
+            lengths.check(wrong)
 
 
 @pytest.mark.parametrize(

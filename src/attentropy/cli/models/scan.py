@@ -138,6 +138,7 @@ def parse(text: str) -> list[int]:
 def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
     from attentropy.scans.loading import inputs
 
+    inputs.check_reads_text(source.model)
     if options["tokens"] is not None:
         return inputs.from_file(options["tokens"], source)
     texts = options["texts"]

@@ -37,6 +37,7 @@ def of(tokens: Any, model: nn.Module) -> Tokens:
         tokens: a tensor, an array or a list of integers, a string, or `Tokens` themselves.
         model: says which ids it knows, and has the tokenizer for a string.
     """
+    check_reads_text(model)
     if isinstance(tokens, Tokens):
         return tokens
     if isinstance(tokens, str):
@@ -47,6 +48,14 @@ def of(tokens: Any, model: nn.Module) -> Tokens:
         raise ArgumentError("tokens", "two ids or more", len(ids))
     _check_range(ids, model, "{tokens}")
     return Tokens(ids, describe_ids(ids, description="tokens", files=[], tokenizer=tokenizer))
+
+
+def check_reads_text(model: nn.Module) -> None:
+    """Refuse a model whose main input is something else than ids."""
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        text = "a scan reads text, and {name} takes {reads}: use at.watch(model)"
+        raise ScanError(text, name=type(model).__name__, reads=reads)
 
 
 def _integers(tokens: Any) -> Tensor:
