@@ -40,7 +40,11 @@ def here(tmp_path, monkeypatch):
         ("scan --tokens big.npy", 1, "token ids must be 0 or more below 256, got 1000"),
         ("scan --device meta", 1, "--device meta cannot be used: it holds no numbers"),
         ("scan --compare folder", 1, "--compare folder/scan.json does not exist"),
-        ("scan --compare other.json --json", 1, "--compare other.json is not a scan: its field"),
+        (
+            "scan --compare other.json --json",
+            1,
+            "--compare other.json is not a file of attentropy.scan",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence_and_writes_nothing(command, code, message, tmp_path):

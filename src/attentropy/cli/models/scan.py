@@ -84,6 +84,7 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
 
 def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Listener") -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
+    from attentropy.scans.errors import ScanError
     from attentropy.scans.loading import sources
     from attentropy.scans.scan import Provenance, scan
     from attentropy.scans.store import save
@@ -91,7 +92,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     began = time.perf_counter()
     lengths = None if options["lengths"] is None else parse(options["lengths"])
     if options["texts"] and options["tokens"]:
-        raise click.ClickException("--text and --tokens exclude each other")
+        raise ScanError("{text} and {tokens} exclude each other")
     going_on = options["resume"] and (out / "scan.json").exists()
     done = _load("--resume", out) if going_on else None
     permissions = sources.Permissions(
@@ -129,9 +130,12 @@ def parse(text: str) -> list[int]:
     >>> parse("64, 128")
     [64, 128]
     """
+    from attentropy.scans.errors import ScanError
+
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise click.ClickException(f"--lengths must be integers such as 64,128,256, got {text!r}")
+        rule = "{lengths} must be integers such as 64,128,256, got {given!r}"
+        raise ScanError(rule, given=text)
     return [int(part) for part in parts]
 
 
