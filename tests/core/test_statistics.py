@@ -2,6 +2,12 @@
 
 import dataclasses
 import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -154,9 +160,6 @@ def test_rows_of_one_place_stand_together_in_order():
 
 
 def test_the_table_is_read_without_torch():
-    import subprocess
-    import sys
-
     code = (
         "import sys\nimport attentropy.core.statistics, attentropy.scans.schema\n"
         "import attentropy.training.runstore, attentropy.report\n"
@@ -169,3 +172,71 @@ def test_the_table_is_read_without_torch():
 def test_groups_follow_the_order_of_the_table():
     assert [n for n in NAMES if n in statistics.SUMMED] == list(statistics.SUMMED)
     assert [n for n in NAMES if n in statistics.SAMPLED] == list(statistics.SAMPLED)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_statistics_is_that_of_the_table():
+    made = subprocess.run(
+        [sys.executable, DOCS / "statistics_page.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert (DOCS / "reference" / "statistics.md").read_text(encoding="utf-8") == made
+
+
+def insert(path, before, text):
+    code = path.read_text(encoding="utf-8")
+    assert code.count(before) == 1, before
+    path.write_text(code.replace(before, text + before), encoding="utf-8")
+
+
+FOLLOWED = """
+import json, math, sys
+from pathlib import Path
+import torch
+import attentropy as at
+from attentropy.models.record.rows import from_json
+from attentropy.report.payload import scan_payload
+from attentropy.scans.schema import decode, encode
+from attentropy.training import runstore
+from attentropy.training.runstore import RunStore
+from tests.scans.tiny import make
+
+model = make()
+assert Path(at.__file__).is_relative_to(sys.argv[1])
+logged = {}
+with at.Monitor(model, every=1, loggers=[RunStore("run.db"), lambda m, step: logged.update(m)]) as m:
+    model.train()(torch.arange(40)[None]).sum().backward()
+    m.step()
+    rows = m.history[0].rows
+for row in rows:
+    assert math.isclose(row.bits, row.entropy / math.log(2), rel_tol=1e-6)
+    assert row["H₂"] == row.bits
+assert math.isclose(logged["attn/bits/mean"], sum(row.bits for row in rows) / len(rows))
+assert math.isclose(runstore.read("run.db").metrics["bits"][0][0][0], rows[0].bits, rel_tol=1e-6)
+with at.watch(model) as w:
+    model(torch.arange(40)[None])
+assert from_json(w.to_json()) == w.heads()
+assert "bits" in str(w.table())
+scan = at.scan(model.eval(), range(40), lengths=[16, 32])
+assert decode(encode(scan)).measures[0].rows == scan.measures[0].rows
+shown = scan_payload(scan)
+assert "Entropy in bits" in [one["label"] for one in shown["statistics"]]
+assert shown["scan"]["measures"][0]["statistics"]["bits"][0][0] > 0
+"""
+
+
+def test_a_statistic_is_added_by_a_row_and_its_reading(tmp_path):
+    text = (DOCS / "contributing" / "architecture.md").read_text(encoding="utf-8")
+    recipe = text.split("## Adding a statistic")[1].split("\n## ")[0]
+    row, reading = re.findall(r"```py\n(.*?)```", recipe, flags=re.DOTALL)
+    package = shutil.copytree(Path(at.__file__).parent, tmp_path / "attentropy")
+    insert(package / "core" / "statistics.py", "    def __post_init__(self)", f"{row}\n")
+    insert(package / "models" / "record" / "measures.py", '        "entropy": entropy,\n', reading)
+    paths = os.pathsep.join((str(tmp_path), str(DOCS.parent)))
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOWED, str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -35,3 +35,13 @@ def test_headline_names_the_first_serious_alarm():
 def test_a_loss_that_exploded_is_a_gap():
     run = msgspec.structs.replace(make_run(), losses=[(0, 1.0), (10, math.inf), (20, math.nan)])
     assert run_payload(run)["run"]["losses"] == [[0, 1.0], [10, None], [20, None]]
+
+
+def test_only_what_the_page_shows_is_on_it():
+    run = make_run(layers=1, heads=1, samples=2)
+    run.metrics["lse"] = run.metrics["entropy"]
+    payload = run_payload(run)
+    assert set(payload["run"]["metrics"]) == {"entropy", "normalized_entropy", "max_logit"}
+    assert [one["name"] for one in payload["statistics"]] == [
+        "entropy", "normalized_entropy", "max_logit",
+    ]  # fmt: skip

@@ -69,6 +69,9 @@ OPTIONS = {
 def option(argument: str) -> str:
     """How the command line calls an argument of Python.
 
+    Args:
+        argument: the name in Python.
+
     >>> option("lengths"), option("remote_code")
     ('--lengths', '--trust-remote-code')
     """

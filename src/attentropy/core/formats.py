@@ -13,7 +13,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def encode(value: msgspec.Struct, *, indent: int = 0) -> bytes:
-    """The text of a file; numbers that are not finite become null."""
+    """The text of a file; numbers that are not finite become null.
+
+    Args:
+        value: what to write.
+        indent: the number of spaces that lines are indented by; 0 for one line.
+    """
     text = msgspec.json.encode(value)
     return (msgspec.json.format(text, indent=indent) if indent else text) + b"\n"
 

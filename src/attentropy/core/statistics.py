@@ -427,7 +427,11 @@ SAMPLED = tuple(
 
 
 def by_place(rows: Iterable[HeadRow]) -> list[list[HeadRow]]:
-    """Rows of one place of the model together: of the same layer, call and phase, in order."""
+    """Rows of one place of the model together: of the same layer, call and phase, in order.
+
+    Args:
+        rows: in the order of the model.
+    """
     places: dict[tuple[str, int, str], list[HeadRow]] = {}
     for row in rows:
         places.setdefault((row.layer, row.call, row.phase), []).append(row)

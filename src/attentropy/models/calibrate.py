@@ -136,7 +136,12 @@ class _Run:
 
 
 def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys as given: a change that changes nothing, to test whether steer() can."""
+    """Queries and keys as given: a change that changes nothing, to test whether steer() can.
+
+    Args:
+        q: queries.
+        k: keys.
+    """
     return q, k
 
 

@@ -118,7 +118,11 @@ def diagnose(rows: Iterable[HeadRow], *, thresholds: Limits | None = None) -> li
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, the most serious first."""
+    """The findings, the most serious first.
+
+    Args:
+        findings: in any order.
+    """
     return sorted(findings, key=lambda finding: ORDER.index(finding.severity))
 
 
@@ -165,7 +169,12 @@ def random_deficit(visible: float, spread: float) -> float:
 
 
 def is_uniform(row: HeadRow, limits: Limits) -> bool:
-    """True if the head is less selective than random scores of `limits.random_spread`."""
+    """True if the head is less selective than random scores of `limits.random_spread`.
+
+    Args:
+        row: the head.
+        limits: where a head stops being healthy.
+    """
     return row.deficit < random_deficit(row.visible, limits.random_spread)
 
 

@@ -81,7 +81,11 @@ class Plan(
         _check(self)
 
     def rule(self, layer: str) -> "Planned | None":
-        """The factors of a layer; None where the plan has none."""
+        """The factors of a layer; None where the plan has none.
+
+        Args:
+            layer: the name of the layer.
+        """
         from attentropy.models.steer.changes import Planned
 
         factors = self.factors.get(layer)
@@ -93,16 +97,28 @@ class Plan(
 
     @classmethod
     def from_json(cls, text: str) -> "Plan":
-        """The plan in a text; raises PlanError if anything is missing, unknown or out of range."""
+        """The plan in a text; raises PlanError if anything is missing, unknown or out of range.
+
+        Args:
+            text: what to_json gave.
+        """
         return formats.decode(text, cls, name="the plan", error=PlanError)
 
     def save(self, path: str | Path) -> None:
-        """Write the plan to a file."""
+        """Write the plan to a file.
+
+        Args:
+            path: the file.
+        """
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read a plan from a file that `save` or `attentropy scan --calibrate` wrote."""
+        """Read a plan from a file that `save` or `attentropy scan --calibrate` wrote.
+
+        Args:
+            path: the file.
+        """
         data = Path(path).read_bytes()
         return formats.decode(data, cls, name=str(path), error=PlanError)
 

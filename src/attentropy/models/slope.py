@@ -40,6 +40,9 @@ def slopes(rows: Iterable[HeadRow]) -> dict[HeadKey, Slope]:
     """The slope of each head, by (layer, call, head), from its rows at several lengths.
 
     Rows of generation steps, rows without a choice and numbers that are not finite are left out.
+
+    Args:
+        rows: rows of one or more lengths.
     """
     points: dict[HeadKey, dict[int, HeadRow]] = {}
     for row in rows:
@@ -65,6 +68,9 @@ def is_limited(rows: Sequence[HeadRow]) -> bool:
     """Does a window limit what the head sees of the longest text? Lengths increase.
 
     Without a window the number of visible keys besides the first grows as the length does.
+
+    Args:
+        rows: those of one head, lengths increasing.
     """
     before, last = rows[-2:]
     seen = math.log((last.visible - 1) / (before.visible - 1))

@@ -17,7 +17,12 @@ MAP_BUDGET = 500_000  # characters of attention maps in one page
 
 
 def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
-    """What report/assets reads; `other` is the scan to compare with."""
+    """What report/assets reads.
+
+    Args:
+        scan: what was measured.
+        other: another scan to compare it with.
+    """
     return {
         "kind": "scan",
         "statistics": statistics(SHOWN),
@@ -27,7 +32,11 @@ def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
 
 
 def statistics(names: Iterable[str]) -> list[dict[str, Any]]:
-    """What the page has to know of these statistics, from the table."""
+    """What the page has to know of these statistics, from the table.
+
+    Args:
+        names: their names.
+    """
     return [{**to_builtins(TABLE[name]), "shades": TABLE[name].shades} for name in names]
 
 
@@ -111,7 +120,12 @@ def _maps(scan: Scan) -> dict[str, Any] | None:
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """`value` with every number in it to so many significant digits; not finite becomes None."""
+    """`value` with every number in it to so many significant digits; not finite becomes None.
+
+    Args:
+        value: numbers in lists and dictionaries.
+        digits: the number of significant digits.
+    """
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if value - value == 0 else None
     if isinstance(value, dict):

@@ -113,12 +113,22 @@ def _factors(
 
 
 def effective_spread(n: float, entropy: float) -> float:
-    """The spread at which n Gaussian scores have this entropy; at most the largest tabulated."""
+    """The spread at which n Gaussian scores have this entropy; at most the largest tabulated.
+
+    Args:
+        n: the number of keys.
+        entropy: the measured entropy.
+    """
     return float(np.interp(entropy, _entropies(round(n, 6))[::-1], SPREADS[::-1]))
 
 
 def expected_entropy(n: float, spread: float) -> float:
-    """The mean entropy of n Gaussian scores, between tabulated spreads by monotone cubics."""
+    """The mean entropy of n Gaussian scores, between tabulated spreads by monotone cubics.
+
+    Args:
+        n: the number of keys.
+        spread: the standard deviation of the scores.
+    """
     return float(_curve(round(n, 6))(min(spread, SPREADS[-1])))
 
 

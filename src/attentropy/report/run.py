@@ -58,6 +58,10 @@ def _frames(run: StoredRun) -> list[int]:
 def thin(count: int, most: int) -> list[int]:
     """At most `most` indices of range(count), evenly spaced, with both ends.
 
+    Args:
+        count: the number of indices.
+        most: the number of them that are kept at most.
+
     >>> thin(10, 4)
     [0, 3, 6, 9]
     """

@@ -29,6 +29,10 @@ def application(root: Path, *, host: str = "127.0.0.1") -> Any:
 
     On a loopback host only requests that name a loopback host are answered, so that a page of
     another site cannot read it through a name that resolves to this machine.
+
+    Args:
+        root: the folder.
+        host: the address that it will listen on.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware

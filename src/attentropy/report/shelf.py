@@ -42,7 +42,13 @@ def entries(root: Path) -> list[ShelfEntry]:
 
 
 def find(root: Path, kind: str, name: str) -> ShelfEntry | None:
-    """The entry of that name, or None."""
+    """The entry of that name, or None.
+
+    Args:
+        root: the folder.
+        kind: "scan" or "run".
+        name: the path of the file below root.
+    """
     return next((one for one in entries(root) if one.kind == kind and one.id == name), None)
 
 

@@ -26,7 +26,11 @@ class ScanError(AttentropyError, ValueError):
         super().__init__(self.said(str))
 
     def said(self, name: Callable[[str], str]) -> str:
-        """The message with arguments called as `name` calls them."""
+        """The message with arguments called as `name` calls them.
+
+        Args:
+            name: gives the name of an argument where the message is said.
+        """
         return self.template.format_map(_Words(self.values, name))
 
 

@@ -25,16 +25,32 @@ class Listener:
     """Is told how far a scan is; this one does nothing with it."""
 
     def stage(self, text: str) -> None:
-        """A new part of the work begins."""
+        """A new part of the work begins.
+
+        Args:
+            text: what is done now.
+        """
 
     def begin(self, total: int) -> None:
-        """The amount of work is known."""
+        """The amount of work is known.
+
+        Args:
+            total: the amount of work.
+        """
 
     def advance(self, work: int) -> None:
-        """So much of the work is done."""
+        """So much of the work is done.
+
+        Args:
+            work: the amount that was done since the last call.
+        """
 
     def say(self, text: str) -> None:
-        """Something that the user should know now."""
+        """Something that the user should know now.
+
+        Args:
+            text: a sentence.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,11 @@ class Measure(msgspec.Struct, forbid_unknown_fields=True):
     perplexity: float | None = None
 
     def table(self, name: str) -> HeadTable:
-        """A statistic as `table[layer][head]`; None where it is not finite."""
+        """A statistic as `table[layer][head]`; None where it is not finite.
+
+        Args:
+            name: the name or the symbol of a statistic.
+        """
         return [
             [row[name] if math.isfinite(row[name]) else None for row in heads]
             for heads in by_place(self.rows)
@@ -196,7 +200,11 @@ class Scan(
 
 
 def encode(scan: Scan) -> bytes:
-    """The file's bytes; numbers that are not finite become null."""
+    """The file's bytes; numbers that are not finite become null.
+
+    Args:
+        scan: what to write.
+    """
     check(scan)
     return formats.encode(scan)
 
@@ -221,7 +229,11 @@ def _error(sentence: str) -> ScanError:
 
 
 def check(scan: Scan) -> None:
-    """What types cannot say: lengths increase, all of them have the same heads, heads exist."""
+    """What types cannot say: lengths increase, all of them have the same heads, heads exist.
+
+    Args:
+        scan: what to check.
+    """
     lengths = scan.lengths
     if not lengths or lengths != sorted(set(lengths)):
         raise ScanError("measures must be of increasing lengths, got {found}", found=lengths)

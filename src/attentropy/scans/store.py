@@ -11,7 +11,12 @@ from attentropy.scans.schema import Scan, decode, encode
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path`; on any failure the old file, or none, is left."""
+    """Write `data` to `path`; on any failure the old file, or none, is left.
+
+    Args:
+        path: the file.
+        data: its content.
+    """
     folder = path.parent
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
     try:
@@ -28,14 +33,23 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def save(folder: Path, scan: Scan) -> Path:
-    """Write scan.json into `folder`."""
+    """Write scan.json into `folder`.
+
+    Args:
+        folder: where scan.json goes.
+        scan: what to write.
+    """
     path = folder / "scan.json"
     write_atomically(path, encode(scan))
     return path
 
 
 def load(path: Path) -> Scan:
-    """Read a scan.json, or the one inside a folder."""
+    """Read a scan.json, or the one inside a folder.
+
+    Args:
+        path: a scan.json, or a folder with one.
+    """
     inside = path / "scan.json" if path.is_dir() else path
     try:
         data = inside.read_bytes()
@@ -49,6 +63,9 @@ def prepared(folder: Path) -> Iterator[None]:
     """Make `folder` and see that it can be written, before any work is done inside the block.
 
     If the block fails, folders that were made here and are still empty go again.
+
+    Args:
+        folder: where results will go.
     """
     made: list[Path] = []
     try:

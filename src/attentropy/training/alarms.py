@@ -36,7 +36,11 @@ class Sample:
     loss: float | None = None
 
     def head(self, key: Head) -> HeadRow | None:
-        """The row of one head (index of its place, head)."""
+        """The row of one head; None if the sample has no such head.
+
+        Args:
+            key: (index of its place, head).
+        """
         return next((row for row in self.rows if (row.index, row.head) == key), None)
 
 
@@ -77,24 +81,42 @@ class Alarm(Protocol):
         ...
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
-        """The alert of the newest sample, with every head concerned; None if all is well."""
+        """The alert of the newest sample, with every head concerned; None if all is well.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         ...
 
 
 def warn(alert: Alert, monitor: Any) -> None:
-    """Warn, once for each alert, and in the first process only."""
+    """Warn, once for each alert, and in the first process only.
+
+    Args:
+        alert: what rang.
+        monitor: the monitor that heard it.
+    """
     if not getattr(monitor, "is_first", True):
         return
     warnings.warn(f"attentropy, step {alert.step}: {alert.text}", RuntimeWarning, stacklevel=2)
 
 
 def stop(alert: Alert, monitor: Any) -> None:
-    """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do."""
+    """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do.
+
+    Args:
+        alert: what rang.
+        monitor: the monitor that heard it.
+    """
     monitor.should_stop = True
 
 
 def clip(limit: float) -> Action:
-    """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit)."""
+    """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit).
+
+    Args:
+        limit: the largest logit that is left.
+    """
 
     def act(alert: Alert, monitor: Any) -> None:
         if not monitor.changes:
@@ -123,7 +145,11 @@ class NotFinite:
     name: str = "not finite"
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
-        """Heads with numbers that are not finite; none, if it is the loss alone."""
+        """Heads with numbers that are not finite; none, if it is the loss alone.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         lost = [row for row in now.rows if not math.isfinite(row.entropy + row.max_logit)]
         broken = now.loss is not None and not math.isfinite(now.loss)
@@ -147,7 +173,11 @@ class EntropyCollapse:
     name: str = "entropy collapse"
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
-        """Heads that collapsed."""
+        """Heads that collapsed.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         if len(history) <= 1:
             return None
@@ -175,7 +205,11 @@ class NearUniform:
     name: str = "near-uniform"
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
-        """Heads that went flat."""
+        """Heads that went flat.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now, first = history[-1], history[0]
         flat = [
             row
@@ -210,7 +244,11 @@ class LogitGrowth:
     name: str = "logit growth"
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
-        """Heads beyond the limit, or else those that are on their way."""
+        """Heads beyond the limit, or else those that are on their way.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         beyond = [row for row in now.rows if row.max_logit > self.limit]
         if beyond:
@@ -243,6 +281,10 @@ class LogitGrowth:
 
 def crossing(points: Sequence[tuple[int, float]], limit: float) -> int | None:
     """The step at which a rising series reaches `limit`; None if it does not rise clearly.
+
+    Args:
+        points: (step, value), steps increasing.
+        limit: the value to reach.
 
     >>> crossing([(0, 1.0), (10, 2.0), (20, 4.0), (30, 8.0)], 64.0)
     60

@@ -32,7 +32,12 @@ CELL = 12  # pixels of a head in an image
 def by_old_name(
     loggers: Sequence[Logger] | None, sinks: Sequence[Logger] | EllipsisType | None
 ) -> Sequence[Logger] | None:
-    """The loggers, also where they are given by their old name, `sinks`, with a warning."""
+    """The loggers, also where they are given by their old name, `sinks`, with a warning.
+
+    Args:
+        loggers: what was given by the new name.
+        sinks: what was given by the old name; `...` if nothing was.
+    """
     if isinstance(sinks, EllipsisType):
         return loggers
     if loggers:

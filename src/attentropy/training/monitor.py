@@ -138,7 +138,12 @@ class Monitor:
         return not _is_distributed() or torch.distributed.get_rank() == 0
 
     def note_loss(self, step: int, loss: float) -> None:
-        """Give a loss to the loggers that take losses between samples."""
+        """Give a loss to the loggers that take losses between samples.
+
+        Args:
+            step: the training step.
+            loss: its loss.
+        """
         if self.is_first:
             for logger in self.loggers:
                 getattr(logger, "loss", lambda step, loss: None)(step, loss)

@@ -52,7 +52,11 @@ def directory() -> Path:
 
 
 def find(run: str | Path) -> Path:
-    """The file of a run, given as a path or as a name in the directory of runs."""
+    """The file of a run, given as a path or as a name in the directory of runs.
+
+    Args:
+        run: a path, or a name in the directory of runs.
+    """
     for path in (Path(run), directory() / f"{run}{SUFFIX}", directory() / str(run)):
         if path.is_file():
             return path
@@ -61,7 +65,11 @@ def find(run: str | Path) -> Path:
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:
-    """The files of all runs in a folder, the newest first."""
+    """The files of all runs in a folder, the newest first.
+
+    Args:
+        folder: where to look; the directory of runs by default.
+    """
     place = directory() if folder is None else Path(folder)
     return sorted(place.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_mtime)
 
@@ -96,7 +104,12 @@ class RunStore:
             self._note("heartbeat", time.time())
 
     def loss(self, step: int, loss: float) -> None:
-        """Store a loss between samples."""
+        """Store a loss between samples.
+
+        Args:
+            step: the training step.
+            loss: its loss.
+        """
         with self._db:
             self._loss(step, loss)
 
@@ -201,7 +214,11 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_run(path: Path) -> bool:
-    """True if the file is a run store: by its first bytes, then by what it says of itself."""
+    """True if the file is a run store: by its first bytes, then by what it says of itself.
+
+    Args:
+        path: the file.
+    """
     try:
         with path.open("rb") as file:
             if path.suffix != SUFFIX or file.read(len(MAGIC)) != MAGIC:

@@ -81,7 +81,10 @@ def monitored(rank):
     told = []
     trained = model()
     with at.Monitor(
-        trained, every=2, loggers=[lambda metrics, step: told.append((step, metrics.rows))], alarms=[]
+        trained,
+        every=2,
+        loggers=[lambda metrics, step: told.append((step, metrics.rows))],
+        alarms=[],
     ) as monitor:
         for number in range(3):
             if number != 2 or rank == 1:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from attentropy.scans.errors import ScanError
-from attentropy.scans.loading import checkpoints
 from attentropy.scans.loading.sources import Permissions, Placement, load
 
 
@@ -80,25 +79,3 @@ def test_gguf_files_are_looked_at(tmp_path):
     path.write_bytes(b"GGML0000")
     with pytest.raises(ScanError, match="is not a GGUF file"):
         get(path)
-
-
-def test_learned_positions_limit_the_length(tmp_path):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(n_positions=48, n_embd=16, n_layer=1, n_head=2, vocab_size=50)
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt")
-    assert get(tmp_path / "gpt").about.maximum_length == 48
-
-
-def test_padding_rows_are_no_positions():
-    from transformers import RobertaConfig, RobertaModel
-
-    config = RobertaConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=34,
-        vocab_size=50,
-    )
-    assert checkpoints.maximum_length(RobertaModel(config)) == 32

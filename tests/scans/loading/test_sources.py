@@ -3,7 +3,7 @@
 import pytest
 
 from attentropy.scans.errors import ScanError
-from attentropy.scans.loading.sources import Permissions, Placement, load
+from attentropy.scans.loading.sources import Permissions, Placement, load, maximum_length
 
 
 def get(name, **allowed):
@@ -52,3 +52,25 @@ def test_a_device_that_is_not_there():
         load("scans.tiny:make", Placement(device="cuda"), Permissions())
     with pytest.raises(ScanError, match="device nonsense cannot be used"):
         load("scans.tiny:make", Placement(device="nonsense"), Permissions())
+
+
+def test_padding_rows_are_no_positions():
+    from transformers import RobertaConfig, RobertaModel
+
+    config = RobertaConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=34,
+        vocab_size=50,
+    )
+    assert maximum_length(RobertaModel(config)) == 32
+
+
+def test_learned_positions_limit_the_length(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_positions=48, n_embd=16, n_layer=1, n_head=2, vocab_size=50)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt")
+    assert get(tmp_path / "gpt").about.maximum_length == 48

@@ -61,7 +61,12 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
 
 
 def show(scan: Scan, out: Path) -> None:
-    """The summary for people."""
+    """The summary for people.
+
+    Args:
+        scan: what was measured.
+        out: the folder with its files.
+    """
     console = Console()
     console.print()
     console.print(f"[bold]{escape(scan.model.name)}[/]  {_facts(scan)}", highlight=False)
@@ -85,7 +90,12 @@ def show(scan: Scan, out: Path) -> None:
 
 
 def machine(scan: Scan, out: Path) -> dict[str, Any]:
-    """The summary for programs."""
+    """The summary for programs.
+
+    Args:
+        scan: what was measured.
+        out: the folder with its files.
+    """
     return {
         "complete": scan.complete,
         "scan": str(out / "scan.json"),

@@ -40,7 +40,13 @@ class Profile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def profiles(place: "Place", slot: "Slot", bins: int) -> Profile:
-    """The profile of one place over all calls it kept."""
+    """The profile of one place over all calls it kept.
+
+    Args:
+        place: where the rows come from.
+        slot: what was kept of them.
+        bins: the number of bins; fewer for a shorter text.
+    """
     length = max(int(kept.position.max()) + 1 for kept in slot.kept)
     bins = min(bins, length)
     entropy, distance = _Binned(slot.heads, bins), _Binned(slot.heads, bins)

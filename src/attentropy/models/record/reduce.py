@@ -54,7 +54,11 @@ class Shared:
         return self.start().whole
 
     def any(self, flag: bool) -> bool:
-        """True if `flag` is True on any rank; every rank calls it, and waits for the others."""
+        """True if `flag` is True on any rank; every rank calls it, and waits for the others.
+
+        Args:
+            flag: what this rank says.
+        """
         mine = torch.tensor([float(flag)], device=self.reducer.device)
         return any(bool(theirs) for theirs in self.reducer.peers.gather(mine))
 
@@ -93,7 +97,11 @@ class GroupSample:
 
 
 def totals(owners: Collection[Owner]) -> Totals:
-    """Everything that slots hold, by name; slots that were never used are left out."""
+    """Everything that slots hold, by name; slots that were never used are left out.
+
+    Args:
+        owners: the watched modules.
+    """
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
     for owner in owners:
@@ -108,7 +116,11 @@ def totals(owners: Collection[Owner]) -> Totals:
 
 
 def slots(whole: Totals) -> dict[Place, Slot]:
-    """The slots that totals were made of."""
+    """The slots that totals were made of.
+
+    Args:
+        whole: what `totals` gave.
+    """
     found: dict[Place, dict[str, Tensor]] = {}
     for name, x in (*whole.sums.items(), *whole.maxima.items()):
         if _BREAK not in name:  # what was sent besides
@@ -119,7 +131,12 @@ def slots(whole: Totals) -> dict[Place, Slot]:
 
 
 def fill(owners: Collection[Owner], whole: Totals) -> None:
-    """Put totals in the place of what slots hold, into their own memory."""
+    """Put totals in the place of what slots hold, into their own memory.
+
+    Args:
+        owners: the watched modules.
+        whole: the totals of all ranks.
+    """
     known = {owner.name: owner for owner in owners}
     for owner in known.values():
         for slot in owner.slots.values():

@@ -43,7 +43,13 @@ DERIVED: dict[str, Callable[[Means], Tensor]] = {
 
 
 def rows_of(place: Place, slot: Slot, index: int) -> list[HeadRow]:
-    """The rows of one place, which is the `index`-th of the model."""
+    """The rows of one place, which is the `index`-th of the model.
+
+    Args:
+        place: where the numbers come from.
+        slot: its sums.
+        index: the place of the layer in the order of the model.
+    """
     twins, likeness = _twins(slot)
     top = slot.top.masked_fill(slot.rows[0] == 0, torch.nan).tolist()
     numbers = {**_means(slot), "max_logit": top, "likeness": likeness}
@@ -93,17 +99,29 @@ def _twins(slot: Slot) -> tuple[list[int], list[float]]:
 
 
 def to_json(rows: Sequence[HeadRow]) -> str:
-    """Rows as JSON text; numbers that are not finite are null."""
+    """Rows as JSON text; numbers that are not finite are null.
+
+    Args:
+        rows: what to write.
+    """
     return formats.encode(HeadRows(rows=list(rows))).decode()
 
 
 def from_json(text: str) -> list[HeadRow]:
-    """Rows that to_json wrote; raises AttentropyError if the text is something else."""
+    """Rows that to_json wrote; raises AttentropyError if the text is something else.
+
+    Args:
+        text: what to_json gave.
+    """
     return formats.decode(text, HeadRows, name="this text", error=AttentropyError).rows
 
 
 def table(rows: Iterable[HeadRow]) -> "Table":
-    """A rich table of the most telling columns; print() shows it too."""
+    """A rich table of the most telling columns; print() shows it too.
+
+    Args:
+        rows: what to show.
+    """
     from attentropy.models.record.tables import Printed
 
     columns = {name: one.column for name, one in TABLE.items() if one.column}
@@ -118,7 +136,11 @@ def table(rows: Iterable[HeadRow]) -> "Table":
 
 
 def frame(rows: Iterable[HeadRow]) -> Any:
-    """A pandas frame, one line per head."""
+    """A pandas frame, one line per head.
+
+    Args:
+        rows: what to show.
+    """
     try:
         import pandas
     except ImportError as error:

@@ -66,7 +66,12 @@ FIGURES: dict[str, TheoryFigure] = {
 
 
 def write(figure: TheoryFigure, folder: Path) -> list[Path]:
-    """Draw one figure into `folder`; the paths of its PNG, SVG and CSV."""
+    """Draw one figure into `folder`; the paths of its PNG, SVG and CSV.
+
+    Args:
+        figure: what to draw.
+        folder: where the files go.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     table = figure.table()
     paths = [folder / f"{figure.name}.{ending}" for ending in ("png", "svg", "csv")]

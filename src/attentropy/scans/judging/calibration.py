@@ -69,7 +69,13 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
 
 
 def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Plan:
-    """The plan for the lengths beyond the trained one, solved and measured on the same text."""
+    """The plan for the lengths beyond the trained one, solved and measured on the same text.
+
+    Args:
+        model: the model.
+        text: what it read, cut into windows.
+        scan: what was measured.
+    """
     home = words.home(scan)
     assert home is not None
     lengths = [length for length in scan.lengths if length >= home.length]

@@ -4,15 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from attentropy.scans.errors import ScanError
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def check_folder(path: Path, *, allow_pickle: bool, allow_code: bool) -> None:
-    """A transformers folder with weights that are whole and safe to load, or a ScanError."""
+    """A transformers folder with weights that are whole and safe to load, or a ScanError.
+
+    Args:
+        path: the folder.
+        allow_pickle: let pickled weights pass.
+        allow_code: let code in the folder pass.
+    """
     if not path.is_dir():
         raise ScanError("{model} {path} is neither a folder nor a .gguf file", path=path)
     config = _config(path)
@@ -57,52 +61,6 @@ def check_gguf(path: Path) -> None:
         import gguf  # noqa: F401
     except ImportError as error:
         raise ScanError("GGUF files need the extra: pip install 'attentropy[gguf]'") from error
-
-
-def trained_length(model: nn.Module) -> int | None:
-    """The length that the model was trained at, as far as its attributes or config say."""
-    own = getattr(model, "trained_length", None)
-    if isinstance(own, int):
-        return own
-    config = _text_config(model)
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
-    known = (original, getattr(config, "max_position_embeddings", None))
-    found = next((value for value in known if isinstance(value, int) and value > 0), None)
-    return found or _positive(getattr(config, "n_positions", None))
-
-
-def maximum_length(model: nn.Module) -> int | None:
-    """The longest input: as many as there are learned positions, None if they are computed."""
-    own = getattr(model, "maximum_length", None)
-    if isinstance(own, int):
-        return own
-    tables = [
-        module.num_embeddings - _offset(module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding)
-        and ("position" in name or name.endswith("wpe"))
-        and "relative" not in name
-    ]
-    return min(tables, default=None)
-
-
-def _offset(module: nn.Embedding) -> int:
-    """Positions that a table keeps for itself (OPT and BART 2, RoBERTa padding + 1)."""
-    offset = getattr(module, "offset", None)
-    if isinstance(offset, int):
-        return offset
-    return 0 if module.padding_idx is None else module.padding_idx + 1
-
-
-def _text_config(model: nn.Module) -> Any:
-    config = getattr(model, "config", None)
-    read = getattr(config, "get_text_config", None)
-    return read() if callable(read) else config
-
-
-def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -86,7 +86,12 @@ def _encoded(text: str, model: nn.Module) -> tuple[Tensor, str]:
 
 
 def from_texts(paths: Sequence[Path], source: Source) -> Tokens:
-    """The files' texts one after another, through the model's tokenizer."""
+    """The files' texts one after another, through the model's tokenizer.
+
+    Args:
+        paths: UTF-8 files.
+        source: the model, with its tokenizer.
+    """
     text = "\n".join(read_text(path) for path in paths)
     names = [str(path) for path in paths]
     return _tokenised(text, source, description=" + ".join(p.name for p in paths), files=names)
@@ -101,7 +106,12 @@ def from_sample(source: Source) -> Tokens:
 
 
 def from_file(path: Path, source: Source) -> Tokens:
-    """Token ids from a .npy file of integers; rows of a table follow one another."""
+    """Token ids from a .npy file of integers; rows of a table follow one another.
+
+    Args:
+        path: the .npy file.
+        source: the model, which says which ids it knows.
+    """
     wrong = ScanError("{tokens} {path} is not a .npy file of integers", path=path)
     try:
         with path.open("rb") as file:
@@ -169,7 +179,14 @@ def vocabulary(model: nn.Module) -> int | None:
 
 
 def describe_ids(ids: Tensor, *, description: str, files: list[str], tokenizer: str) -> ScannedText:
-    """The record of these ids, with their SHA-256 as little-endian int64."""
+    """The record of these ids, with their SHA-256 as little-endian int64.
+
+    Args:
+        ids: one row of tokens.
+        description: what they are, in a few words.
+        files: the files that they come from.
+        tokenizer: what made them.
+    """
     digest = hashlib.sha256(ids.cpu().numpy().astype("<i8").tobytes()).hexdigest()
     return ScannedText(
         description=description, files=files, tokens=len(ids), tokenizer=tokenizer, sha256=digest

@@ -16,7 +16,14 @@ MISSING = 0.1  # share of the tensors that a file may lack
 
 
 def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any]) -> nn.Module:
-    """The model of the class that its config names."""
+    """The model of the class that its config names.
+
+    Args:
+        where: a folder, or a name on the hub.
+        dtype: the precision, by torch's name for it.
+        pickle: allow pickled weights.
+        options: for `from_pretrained`.
+    """
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
@@ -35,7 +42,12 @@ def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any])
 
 
 def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
-    """The tokenizer beside the model, None if there is none."""
+    """The tokenizer beside the model, None if there is none.
+
+    Args:
+        where: a folder, or a name on the hub.
+        options: for `from_pretrained`.
+    """
     transformers = _transformers(offline=options["local_files_only"])
     with _quiet():
         try:

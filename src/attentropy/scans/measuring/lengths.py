@@ -35,6 +35,10 @@ def default(model: ScannedModel, tokens: int) -> list[int]:
     """Powers of two from 64 to four times the trained length, as far as model and text go.
 
     The trained length itself is among them, because it is what the others are compared with.
+
+    Args:
+        model: the record of the model.
+        tokens: the number of tokens that there are.
     """
     trained = model.trained_length
     top = min(REACH * (trained or SHORTEST), model.maximum_length or tokens, tokens)
@@ -49,7 +53,13 @@ def default(model: ScannedModel, tokens: int) -> list[int]:
 def usable(
     lengths: Sequence[int], model: ScannedModel, tokens: int
 ) -> tuple[list[int], list[Skipped]]:
-    """The lengths that model and text allow, and the others with the limit they break."""
+    """The lengths that model and text allow, and the others with the limit they break.
+
+    Args:
+        lengths: those that were asked for.
+        model: the record of the model.
+        tokens: the number of tokens that there are.
+    """
     kept, skipped = [], []
     for length in lengths:
         if model.maximum_length is not None and length > model.maximum_length:
@@ -83,11 +93,21 @@ class Windows:
 
     @classmethod
     def of(cls, ids: Tensor, lengths: Sequence[int], *, batch: int) -> "Windows":
-        """`batch` windows of the longest length, or a few thousand tokens if that is more."""
+        """`batch` windows of the longest length, or a few thousand tokens if that is more.
+
+        Args:
+            ids: one row of tokens.
+            lengths: those that will be cut.
+            batch: the number of windows of the longest length in one forward pass.
+        """
         room = batch * max(lengths)
         return cls(ids, min(len(ids), max(room, ENOUGH)), room)
 
     def cut(self, length: int) -> Iterator[Tensor]:
-        """Rows [B, length], as many at a time as one pass has room for."""
+        """Rows [B, length], as many at a time as one pass has room for.
+
+        Args:
+            length: the number of tokens in a window.
+        """
         rows = self.ids[: self.budget // length * length].view(-1, length)
         yield from rows.split(max(1, self.room // length))

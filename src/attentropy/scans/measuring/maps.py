@@ -71,13 +71,23 @@ def draw_maps(
 
 
 def side_for(heads: int, tokens: int) -> int | None:
-    """The largest side for which the maps of all heads have room; None if the text is too short."""
+    """The largest side for which the maps of all heads have room; None if the text is too short.
+
+    Args:
+        heads: the number of heads.
+        tokens: the number of tokens that there are.
+    """
     fits = (side for side in SIDES if heads * side * side <= ROOM and side <= tokens)
     return next(fits, None)
 
 
 def pool(weights: Tensor, side: int) -> Tensor:
-    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n."""
+    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n.
+
+    Args:
+        weights: attention weights [..., n, n].
+        side: the number of blocks in a row.
+    """
     block = weights.shape[-1] // side
     return weights.unflatten(-1, (side, block)).mean(-1).unflatten(-2, (side, block)).mean(-2)
 

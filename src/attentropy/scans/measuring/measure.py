@@ -95,6 +95,10 @@ def read(model: nn.Module, ids: Tensor) -> Any:
     """One forward pass, without a cache where the model would make one.
 
     A model of an encoder and a decoder reads the same text with both.
+
+    Args:
+        model: the model.
+        ids: tokens [B, n].
     """
     config = getattr(model, "config", None)
     options: dict[str, Any] = {}
@@ -127,7 +131,12 @@ def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
 
 
 def logits_of(output: Any, ids: Tensor) -> Tensor | None:
-    """The output if it scores every token of the vocabulary after every position."""
+    """The output if it scores every token of the vocabulary after every position.
+
+    Args:
+        output: what the model returned.
+        ids: tokens [B, n] that it read.
+    """
     found = getattr(output, "logits", output)
     if not isinstance(found, Tensor) or found.shape[:2] != ids.shape or found.ndim != 3:
         return None
