@@ -54,13 +54,13 @@ def calibrate(
             next token where the output has `logits` for `input_ids`.
     """
     batches = _check(model, batches, lengths, hold=hold, method=method)
-    run = _Run(model, batches, _next_token if loss is None else loss)
+    trial = _Trial(model, batches, _next_token if loss is None else loss)
     handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
     try:
-        first = run.measure(lengths[0], FACTORS)
+        first = trial.measure(lengths[0], FACTORS)
     finally:
         handle.undo()
-    before = [first, *(run.measure(length, FACTORS) for length in lengths[1:])]
+    before = [first, *(trial.measure(length, FACTORS) for length in lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
     one = FACTORS.index(1.0)
@@ -77,7 +77,7 @@ def calibrate(
     )
     handle = steer(model, plan)
     try:
-        after = [run.measure(length, (1.0,)) for length in lengths]
+        after = [trial.measure(length, (1.0,)) for length in lengths]
     finally:
         handle.undo()
     effects = (
@@ -112,7 +112,7 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Trial:
     model: nn.Module
     batches: list[Any]
     loss: Loss

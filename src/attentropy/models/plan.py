@@ -58,9 +58,9 @@ class Plan(
         hold: "entropy", or "normalized" for H / log n.
         method: "empirical" or "gaussian".
         lengths: increasing, the reference first.
-        factors: by layer, [head][length].
-        entropy: by layer, [head] at the reference length.
-        spread: by layer, [head], the standard deviation of a row's logits there.
+        factors: by layer, `[head][length]`.
+        entropy: by layer, `[head]` at the reference length.
+        spread: by layer, `[head]`, the standard deviation of a row's logits there.
         unheld: heads whose entropy no factor holds, as (layer, head).
         effects: what the plan did, length by length.
     """

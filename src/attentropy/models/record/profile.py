@@ -26,8 +26,8 @@ class Profile(msgspec.Struct, forbid_unknown_fields=True):
         phase: "forward", or "step" for queries that continue a cache.
         positions: the centres of the bins.
         visible: the mean number of visible keys in each bin.
-        entropy: [head][bin], the mean entropy.
-        distance: [head][bin], the mean distance of the keys attended to.
+        entropy: `[head][bin]`, the mean entropy.
+        distance: `[head][bin]`, the mean distance of the keys attended to.
     """
 
     layer: str
