@@ -12,13 +12,16 @@ from torch import nn
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.scans.errors import ScanError
+from attentropy.scans.judging import calibration
 from attentropy.scans.judging.judge import judge
-from attentropy.scans.loading.inputs import Tokens, of
+from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
 from attentropy.scans.measuring.measure import measure
 from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
+
+Keep = Callable[[Scan], object]
 
 
 class Listener:
@@ -76,7 +79,7 @@ class Provenance:
 
 def scan(
     model: nn.Module,
-    tokens: Any,
+    tokens: Readable,
     *,
     lengths: Sequence[int] | None = None,
     batch: int = 4,
@@ -84,7 +87,7 @@ def scan(
     provenance: Provenance | None = None,
     done: Scan | None = None,
     listener: Listener | None = None,
-    keep: Callable[[Scan], object] | None = None,
+    keep: Keep | None = None,
 ) -> Scan:
     """Measure every head of `model` at several lengths, while it reads `tokens` in windows of each.
 
@@ -99,39 +102,33 @@ def scan(
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
         listener: is told how far the scan is.
         keep: receives the scan so far after every length.
+
+    >>> from attentropy.lab.embedded import load_embedded
+    >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
+    >>> found.lengths, found.heads, len(found.measures[0].rows)
+    ([64, 128], 20, 20)
     """
     _check(model, batch)
     text = of(tokens, model)
     provenance = provenance or _provenance(model, text)
-    listener = listener or Listener()
+    if done is not None:
+        _check_same_work(done, provenance)
     about, ids = provenance.model, text.ids
     asked = spans.default(about, len(ids)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, about, len(ids))
-    if done is not None:
-        _check_same_work(done, provenance)
     if calibrate:
-        from attentropy.scans.judging.calibration import calibrated, check
-
-        check(model, about, ids, wanted)
-    for skip in skipped:
-        listener.say(f"length {skip.length:,} is left out: {skip.reason}")
-    work = _Work(model, spans.Windows.of(ids, wanted, batch=batch), listener, skipped=skipped)
-    listener.begin(sum(work.amount(length) for length in wanted))
-    for length in wanted:
-        work.measure(length, done)
-        if keep is not None and work.measures:
-            keep(_assemble(work, provenance, complete=False))
-    if not work.measures:
-        reason = work.skipped[-1].reason
-        raise ScanError("no length could be measured: {reason}", reason=reason)
-    found = _assemble(work, provenance, complete=True)
-    listener.stage("drawing attention maps")
+        calibration.check(model, about, ids, wanted)
+    windows = spans.Windows.of(ids, wanted, batch=batch)
+    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
+    work.measure_all(wanted, done, keep=keep)
+    found = work.assemble(complete=True)
+    work.listener.stage("drawing attention maps")
     found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
     if calibrate:
-        listener.stage("calibrating")
-        found.plan = calibrated(model, work.text, found)
+        work.listener.stage("calibrating")
+        found.plan = calibration.calibrated(model, windows, found)
         judge(found)
-    found.seconds = round(time.perf_counter() - provenance.began, 3)
+    found.seconds = work.seconds
     return found
 
 
@@ -141,9 +138,15 @@ class _Work:
 
     model: nn.Module
     text: spans.Windows
+    provenance: Provenance
     listener: Listener
     skipped: list[Skipped]
     measures: list[Measure] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took so far."""
+        return round(time.perf_counter() - self.provenance.began, 3)
 
     def amount(self, length: int, tokens: int | None = None) -> int:
         """Tokens weighed by what they cost: the attention of a token grows with the length."""
@@ -151,27 +154,34 @@ class _Work:
             tokens = sum(window.numel() for window in self.text.cut(length))
         return round(tokens * (1 + length / 2048))
 
-    def measure(self, length: int, done: Scan | None) -> None:
-        """Measure a length, take it from the stopped scan, or note why the model refuses it."""
-        old = next((m for m in done.measures if m.length == length), None) if done else None
-        if old is not None:
-            self.measures.append(old)
-            self.listener.advance(self.amount(length))
-            return
+    def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
+        """Measure every length that was not done before; `keep` gets the scan after each."""
+        for skip in self.skipped:
+            self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
+        self.listener.begin(sum(self.amount(length) for length in lengths))
+        known = {measure.length: measure for measure in (done.measures if done else ())}
+        for length in lengths:
+            if length in known:
+                self.measures.append(known[length])
+                self.listener.advance(self.amount(length))
+            else:
+                self._measure(length)
+            if keep is not None and self.measures:
+                keep(self.assemble(complete=False))
+        if not self.measures:
+            reason = self.skipped[-1].reason
+            raise ScanError("no length could be measured: {reason}", reason=reason)
+
+    def _measure(self, length: int) -> None:
+        """Measure a length, or note why the model refuses it."""
         self.listener.stage(f"length {length:,}")
+        tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
         try:
-            self.measures.append(self._read(length))
+            self.measures.append(measure(self.model, self.text.cut(length), tick=tick))
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
             self._refused(length, error)
-
-    def _read(self, length: int) -> Measure:
-        return measure(
-            self.model,
-            self.text.cut(length),
-            tick=lambda tokens: self.listener.advance(self.amount(length, tokens)),
-        )
 
     def _refused(self, length: int, error: Exception) -> None:
         if not self.measures:
@@ -182,29 +192,29 @@ class _Work:
         self.skipped.append(Skipped(length=length, reason=reason))
         self.listener.say(f"length {length:,} is left out: {reason}")
 
-
-def _assemble(work: _Work, provenance: Provenance, *, complete: bool) -> Scan:
-    measured = [measure.length for measure in work.measures]
-    call = f"import attentropy as at\n{provenance.load}\nat.scan(model, tokens, lengths={measured})"
-    found = Scan(
-        attentropy=__version__,
-        torch=str(torch.__version__),
-        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        seconds=round(time.perf_counter() - provenance.began, 3),
-        threads=torch.get_num_threads(),
-        command=provenance.command,
-        call=call,
-        complete=complete,
-        model=provenance.model,
-        input=provenance.text,
-        measures=list(work.measures),
-        skipped=list(work.skipped),
-        slopes=[],
-        findings=[],
-        advice=[],
-    )
-    judge(found)
-    return found
+    def assemble(self, *, complete: bool) -> Scan:
+        """What was measured so far as a scan, judged."""
+        measured = [measure.length for measure in self.measures]
+        load = self.provenance.load
+        found = Scan(
+            attentropy=__version__,
+            torch=str(torch.__version__),
+            created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            seconds=self.seconds,
+            threads=torch.get_num_threads(),
+            command=self.provenance.command,
+            call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
+            complete=complete,
+            model=self.provenance.model,
+            input=self.provenance.text,
+            measures=list(self.measures),
+            skipped=list(self.skipped),
+            slopes=[],
+            findings=[],
+            advice=[],
+        )
+        judge(found)
+        return found
 
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:

@@ -43,7 +43,7 @@ def test_lead_is_from_the_alarm_to_the_divergence(tmp_path):
     stability._train(config, stability.NONE, 3.0, 0, path)
     run = read(path)
     row = stability.read_off(run, config, 3.0)
-    first = min(ring.step for ring in run.alarms if ring.name in stability.LEADS)
+    first = min(alert.step for alert in run.alerts if alert.name in stability.LEADS)
     assert row["diverged"]
     assert row["step_alarm"] == first
     assert row["lead"] == row["step_diverged"] - first

@@ -30,7 +30,10 @@ class Tokens:
     about: ScannedText
 
 
-def of(tokens: Any, model: nn.Module) -> Tokens:
+Readable = Tensor | np.ndarray | Sequence[Any] | Tokens  # a string is a sequence
+
+
+def of(tokens: Readable, model: nn.Module) -> Tokens:
     """What `scan` was given as one row of ids; rows of a table follow one another.
 
     Args:
