@@ -1,19 +1,33 @@
-"""Scan -> the numbers and sentences the page shows, rounded so that the page stays small."""
+"""A scan as the page shows it: numbers and sentences, rounded so that the page stays small."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import to_builtins
 
 from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
+from attentropy.report.page import render
 from attentropy.report.predictions import predict
 from attentropy.scans.judging import words
 from attentropy.scans.judging.judge import STEER
 from attentropy.scans.schema import Measure, Scan
 
 SHOWN = tuple(name for name, one in TABLE.items() if one.shown)
+DESCRIBED = {name: {**to_builtins(one), "shades": one.shades} for name, one in TABLE.items()}
 MAP_BUDGET = 500_000  # characters of attention maps in one page
+
+
+def scan_page(scan: Scan, other: Scan | None = None, *, live: str = "") -> str:
+    """The report of a scan, as the text of one HTML file.
+
+    Args:
+        scan: what was measured.
+        other: another scan to compare it with.
+        live: the address that says when the scan last changed, on a page that is served.
+    """
+    summary = [words.headline(scan), *words.sentences(scan)]
+    title = f"{scan.model.name} · attention scan"
+    return render(scan_payload(scan, other), title=title, summary=summary, live=live)
 
 
 def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
@@ -25,19 +39,10 @@ def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
     """
     return {
         "kind": "scan",
-        "statistics": statistics(SHOWN),
+        "statistics": [DESCRIBED[name] for name in SHOWN],
         "scan": _one(scan, maps=True),
         "other": None if other is None else _one(other, maps=False),
     }
-
-
-def statistics(names: Iterable[str]) -> list[dict[str, Any]]:
-    """What the page has to know of these statistics, from the table.
-
-    Args:
-        names: their names.
-    """
-    return [{**to_builtins(TABLE[name]), "shades": TABLE[name].shades} for name in names]
 
 
 def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:

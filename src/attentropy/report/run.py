@@ -5,11 +5,23 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from attentropy.report.payload import SHOWN, rounded, statistics
+from attentropy.report.page import render
+from attentropy.report.payload import DESCRIBED, SHOWN, rounded
 from attentropy.training.runstore import StoredRun
 
 NUMBERS = 150_000  # of all metrics in one page; denser runs are thinned, keeping first and last
 LOSSES = 2_000
+
+
+def run_page(run: StoredRun, *, live: str = "") -> str:
+    """The report of a training run, as the text of one HTML file.
+
+    Args:
+        run: what was recorded.
+        live: the address that gives its fresh payload, on a page that is served.
+    """
+    title = f"{run.name} · training run"
+    return render(run_payload(run), title=title, summary=[headline(run)], live=live)
 
 
 def headline(run: StoredRun) -> str:
@@ -31,7 +43,7 @@ def run_payload(run: StoredRun) -> dict[str, Any]:
     shown = [name for name in SHOWN if name in run.metrics]
     return {
         "kind": "run",
-        "statistics": statistics(shown),
+        "statistics": [DESCRIBED[name] for name in shown],
         "run": {
             "name": run.name,
             "headline": headline(run),
