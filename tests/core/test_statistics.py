@@ -15,7 +15,7 @@ import torch
 
 import attentropy as at
 from attentropy.core import statistics
-from attentropy.core.statistics import NAMES, SYMBOLS, TABLE, HeadRow, by_place
+from attentropy.core.statistics import ALIASES, NAMES, TABLE, HeadRow, by_place
 from attentropy.models.record.measures import READ, ROWS
 from attentropy.models.record.rows import DERIVED
 from attentropy.models.record.sampled import SAMPLED
@@ -89,7 +89,8 @@ def test_sparsity_is_the_documents_name_for_the_density_s():
     assert torch.equal(heads["S"], heads.sparsity)
     assert torch.equal(heads["S"], heads.density)
     row = head_row(density=0.25)
-    assert row["S"] == row.sparsity == row["density"] == 0.25
+    assert row["S"] == row.sparsity == row["sparsity"] == row["density"] == 0.25
+    assert torch.equal(heads["sparsity"], heads.density)
     assert (TABLE["density"].low, TABLE["density"].high) == ("sparse", "dense")
     assert "sparsity" not in TABLE
 
@@ -97,7 +98,7 @@ def test_sparsity_is_the_documents_name_for_the_density_s():
 def test_rows_are_mappings_by_name_or_symbol():
     row = head_row(entropy=1.5)
     assert row["entropy"] == row["H"] == dict(row)["entropy"] == 1.5
-    assert SYMBOLS["H"] == "entropy"
+    assert ALIASES["H"] == "entropy"
     assert row["layer"] == "layers.0.attn"
     with pytest.raises(KeyError, match="mood"):
         row["mood"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from attentropy.core.statistics import SYMBOLS, TABLE
+from attentropy.core.statistics import ALIASES, TABLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class HeadStats:
 
     def __getitem__(self, name: str) -> Tensor:
         """A statistic by its name or its symbol: `heads["entropy"]`, `heads["H"]`."""
-        name = SYMBOLS.get(name, name)
+        name = ALIASES.get(name, name)
         if name not in self.keys():
             raise KeyError(name)
         value: Tensor = getattr(self, name)

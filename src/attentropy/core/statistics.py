@@ -402,7 +402,7 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __getitem__(self, name: str) -> Any:
         """A field by its name, or a statistic by its symbol: `row["entropy"]`, `row["H"]`."""
-        name = SYMBOLS.get(name, name)
+        name = ALIASES.get(name, name)
         if name not in self.__struct_fields__:
             raise KeyError(name)
         return getattr(self, name)
@@ -417,7 +417,8 @@ def _rows_of_the_table() -> Iterator[tuple[str, Statistic]]:
 
 TABLE: dict[str, Statistic] = dict(_rows_of_the_table())
 NAMES = tuple(TABLE)
-SYMBOLS = {one.symbol: name for name, one in TABLE.items()}
+# other names that rows know statistics by: their symbols, and what the documents call S
+ALIASES = {one.symbol: name for name, one in TABLE.items()} | {"sparsity": "density"}
 SUMMED = tuple(
     name for name, one in TABLE.items() if one.averaging == "mean" and one.sampled != "always"
 )
