@@ -99,10 +99,21 @@ def test_nothing_to_do_is_no_advice():
     assert advise(scan) == []  # nothing is known beyond the trained length
 
 
-@pytest.mark.parametrize(("after", "said"), [(1.0, "Steer with"), (99.0, "Leave the scales")])
-def test_calibration_is_advised_only_if_it_helps(after, said):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (0.5, "Steer with"),
+        (0.999, "Steer with"),
+        (1.0, "Leave the scales"),
+        (1.001, "Leave the scales"),
+        (1.9, "Leave the scales"),
+        (9.0, "Leave the scales"),
+    ],
+)
+def test_calibration_is_advised_only_if_it_helps(change, said):
     scan = make_scan()
-    scan.calibration.rows[-1].perplexity_after = after
+    last = scan.calibration.rows[-1]
+    last.perplexity_after = change * last.perplexity_before
     (advice,) = advise(scan)
     assert advice.text.startswith(said)
     assert bool(advice.call) is (said == "Steer with")
