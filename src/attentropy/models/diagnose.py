@@ -1,7 +1,9 @@
 """diagnose(): what is wrong with which heads, how one can tell, and what to do.
 
->>> with at.watch(model) as w: model(**batch)
->>> for finding in at.diagnose(w.heads()): print(finding)
+    with at.watch(model) as w:
+        model(**batch)
+    for finding in at.diagnose(w.heads()):
+        print(finding)
 
 Rows of several lengths may be given together: findings are made at each head's longest length,
 and the growth of entropy with length is judged over all of them.
