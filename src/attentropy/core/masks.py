@@ -17,18 +17,18 @@ counts from 0, whatever K is.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.misuse import takes_indices
 
 
 class Where(NamedTuple):
@@ -84,28 +84,6 @@ class Interval(NamedTuple):
 
 Bound = Callable[[Extent], Tensor]
 Made = tuple[Callable[..., Any], tuple[Any, ...]] | str | None
-_Indices = ParamSpec("_Indices")
-
-
-def _of_four_indices(
-    call: Callable[Concatenate[Mask, _Indices], Tensor],
-) -> Callable[Concatenate[Mask, _Indices], Tensor]:
-    """Refuse `causal()` with a sentence: a mask is a value, and is called with indices only."""
-
-    @functools.wraps(call)
-    def checked(mask: Mask, *indices: _Indices.args, **named: _Indices.kwargs) -> Tensor:
-        given = len(indices) + len(named.keys() & {"b", "h", "q", "k"})
-        if given != 4:
-            written = f"at.{mask.name}" if isinstance(mask.made, str) else mask.name
-            rule = (
-                f"passed as it is, mask={written}: it is a mask already, "
-                "and is called with index tensors (b, h, q, k) only"
-            )
-            kinds = (type(one).__name__ for one in (*indices, *named.values()))
-            raise ArgumentTypeError(mask.name, rule, f"({', '.join(kinds)})")
-        return call(mask, *indices, **named)
-
-    return checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +108,7 @@ class Mask:
     table: Tensor | None = None
     made: Made = None
 
-    @_of_four_indices
+    @takes_indices
     def __call__(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor, *, shift: int = 0) -> Tensor:
         """Visible? Indices broadcast; query q stands at position q + shift among the keys."""
         return self.predicate(Where(b, h, q, k, shift))
