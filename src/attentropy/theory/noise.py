@@ -126,21 +126,25 @@ def mgf_of(samples: Any) -> float:
         return float(np.exp(eps.max()) * np.exp(eps - eps.max()).mean())
 
 
-class Thresholds(NamedTuple):
+class DivergenceThresholds(NamedTuple):
     """Scales from which the mean of e^eps, and its variance, are infinite."""
 
     mean: float
     variance: float
 
 
-def divergence_thresholds(kind: str) -> Thresholds:
+def divergence_thresholds(kind: str) -> DivergenceThresholds:
     """Where noise stops cancelling (mean) and where the 1/sqrt(n) rate stops (variance).
 
     >>> divergence_thresholds("laplace")
-    Thresholds(mean=1.0, variance=0.5)
+    DivergenceThresholds(mean=1.0, variance=0.5)
     """
     _check_kind(kind)
-    return Thresholds(1.0, 0.5) if kind == "laplace" else Thresholds(math.inf, math.inf)
+    return (
+        DivergenceThresholds(1.0, 0.5)
+        if kind == "laplace"
+        else DivergenceThresholds(math.inf, math.inf)
+    )
 
 
 class Prediction(NamedTuple):

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, flex_attention
 from attentropy.core.errors import AttentropyError, UnsupportedError
 from attentropy.lab.bench import contenders, cuda, runner, table
 
-CASE = contenders.Case(1, 2, 40, 16, torch.bfloat16, device="cuda")
+CASE = contenders.BenchCase(1, 2, 40, 16, torch.bfloat16, device="cuda")
 ON_CPU = CASE._replace(dtype=torch.float32, device="cpu")
 NAMES = ["sdpa", "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)", "triton", "streaming"]
 
@@ -89,8 +89,8 @@ class Card:
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 4 * 2**20)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Card")
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-        monkeypatch.setattr(contenders.Case, "tensors", on_cpu(contenders.Case.tensors))
-        monkeypatch.setattr(contenders.Case, "table", on_cpu(contenders.Case.table))
+        monkeypatch.setattr(contenders.BenchCase, "tensors", on_cpu(contenders.BenchCase.tensors))
+        monkeypatch.setattr(contenders.BenchCase, "table", on_cpu(contenders.BenchCase.table))
 
 
 def on_cpu(method):

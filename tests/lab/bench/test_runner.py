@@ -4,7 +4,7 @@ import torch
 from attentropy.core.errors import AttentropyError
 from attentropy.lab.bench import contenders, runner
 
-CASE = contenders.Case(1, 2, 64, 16)
+CASE = contenders.BenchCase(1, 2, 64, 16)
 
 
 @pytest.mark.parametrize("backward", [False, True])

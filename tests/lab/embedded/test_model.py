@@ -17,9 +17,9 @@ from attentropy.lab.embedded import (
     probe,
     sample_bytes,
 )
-from attentropy.lab.embedded.model import Shape, load_model, save_model
+from attentropy.lab.embedded.model import ModelShape, load_model, save_model
 
-SMALL = Shape(layers=2, heads=2, width=16, rotary_heads=1)
+SMALL = ModelShape(layers=2, heads=2, width=16, rotary_heads=1)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import torch
 from attentropy.core.errors import ArgumentError
 from attentropy.lab.embedded import __main__ as command
 from attentropy.lab.embedded import text as texts
-from attentropy.lab.embedded.model import Shape, load_model
+from attentropy.lab.embedded.model import ModelShape, load_model
 from attentropy.lab.embedded.training import (
     Recipe,
     Trainer,
@@ -22,7 +22,7 @@ SMALL = Recipe(
     steps=20,
     batch=8,
     warmup=5,
-    shape=Shape(layers=2, heads=2, width=32, rotary_heads=1, trained_length=32),
+    shape=ModelShape(layers=2, heads=2, width=32, rotary_heads=1, trained_length=32),
     periods=(4, 16),
 )
 

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import language
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.results import RunResults
 from attentropy.lab.subjects.byte_models import KeyNorm, byte_model
 from attentropy.lab.subjects.small_model import MASK
 from attentropy.nn.norms import QKNorm
 
-TINY = language.Config(
+TINY = language.LanguageConfig(
     width=8, heads=2, layers=1, steps=20, longer=20, tokens=256, times=(1, 4), tested=512, windows=2
 )
 SIZES = {"width": 8, "heads": 2, "layers": 1}
@@ -25,10 +25,10 @@ def test_causal_asks_for_the_next_byte_and_masked_for_the_hidden_ones():
     assert (asked[~hidden] == -100).all()
 
 
-@pytest.mark.parametrize("model", language.Config().models)
+@pytest.mark.parametrize("model", language.LanguageConfig().models)
 def test_rules_of_the_test_leave_the_trained_length_alone(model):
     torch.manual_seed(0)
-    rows = Results(language.measure(TINY, f"{model}, 1/sqrt d", 0))
+    rows = RunResults(language.measure(TINY, f"{model}, 1/sqrt d", 0))
     n = language.TASKS[model.split()[0]]
     levels = [rows.mean("perplexity", rule=r, n=n) for r in rows.where(n=n).values("rule")]
     assert len(levels) == (7 if "RoPE" in model else 3)
@@ -40,7 +40,7 @@ def test_rules_of_the_test_leave_the_trained_length_alone(model):
 
 @pytest.mark.parametrize("rule", ["log n", "mixed 1", "KeyNorm", "QK-norm"])
 def test_every_rule_trains(rule):
-    rows = Results(language.measure(TINY, f"causal RoPE, {rule}", 0))
+    rows = RunResults(language.measure(TINY, f"causal RoPE, {rule}", 0))
     assert rows.values("rule")[0] == rule
     assert {128, 512} == set(rows.values("n"))
 
@@ -95,7 +95,7 @@ def test_the_first_sentence_judges_the_aims():
     def rows(plain, log):
         names = ("1/sqrt d", plain), ("1/sqrt d, log n at test", log)
         about = {"task": "masked", "model": "GAU RoPE"}
-        return Results(
+        return RunResults(
             {**about, "seed": seed, "rule": rule, "n": 64 * x, "accuracy": level + seed,
              "entropy": 1.0}
             for rule, levels in names

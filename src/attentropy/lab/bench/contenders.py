@@ -17,7 +17,7 @@ from attentropy.core.masks import Mask, lookback
 from attentropy.core.masks import causal as causal_mask
 
 
-class Case(NamedTuple):
+class BenchCase(NamedTuple):
     """A shape to measure. `queries` 0: one per key; `window` 0: none, else causal within it."""
 
     batch: int
@@ -63,17 +63,17 @@ def _visible(queries: int, keys: int, window: int, device: str) -> Tensor:
     return ((behind >= 0) & (behind < window)).to(device)
 
 
-Run = Callable[[Tensor, Tensor, Tensor, Case], tuple[Tensor, Tensor | None]]
+Contender = Callable[[Tensor, Tensor, Tensor, BenchCase], tuple[Tensor, Tensor | None]]
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
+def sdpa(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
     """Torch's own attention, without statistics."""
     if case.window:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=case.table()), None
     return F.scaled_dot_product_attention(q, k, v, is_causal=case.causal), None
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor]:
+def eager(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor]:
     """The full matrix and its entropy."""
     s = (q @ k.mT).float() * q.shape[-1] ** -0.5
     visible = case.table()
@@ -85,23 +85,23 @@ def eager(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor]:
     return p.to(v.dtype) @ v, entropy
 
 
-def kernel(name: str) -> Run:
+def kernel(name: str) -> Contender:
     """attend() by one of its kernels, all statistics on."""
 
-    def run(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor | None]:
+    def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor | None]:
         out, stats = attend(q, k, v, mask=case.mask, kernel=name)
         return out, stats.entropy
 
     return run
 
 
-def available(case: Case) -> dict[str, Run]:
+def available(case: BenchCase) -> dict[str, Contender]:
     """The contenders that can run a case on this machine; sdpa, the measure, comes first."""
     if case.device == "cuda":
         from attentropy.lab.bench import cuda
 
         return cuda.contenders(case)
-    found: dict[str, Run] = {"sdpa": sdpa}
+    found: dict[str, Contender] = {"sdpa": sdpa}
     if case.batch * case.heads * case.length**2 <= 1 << 28:
         found["eager"] = eager
     lacking = explain(*case.tensors(), mask=case.mask).lacking

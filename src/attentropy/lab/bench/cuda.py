@@ -13,31 +13,31 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.lab.bench.contenders import Case, Run, kernel, sdpa
+from attentropy.lab.bench.contenders import BenchCase, Contender, kernel, sdpa
 
 NAMES = FLASH, CUDNN, FLEX = "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)"
 
 
-def contenders(case: Case) -> dict[str, Run]:
+def contenders(case: BenchCase) -> dict[str, Contender]:
     """By name, sdpa first. Torch's flash and cuDNN attention take no mask but the causal one."""
-    found: dict[str, Run] = {"sdpa": sdpa}
+    found: dict[str, Contender] = {"sdpa": sdpa}
     if not case.window:
         found[FLASH] = backend(SDPBackend.FLASH_ATTENTION)
         found[CUDNN] = backend(SDPBackend.CUDNN_ATTENTION)
     return found | {FLEX: flex, "triton": kernel("triton"), "streaming": kernel("streaming")}
 
 
-def backend(which: SDPBackend) -> Run:
+def backend(which: SDPBackend) -> Contender:
     """Torch's attention held to one backend."""
 
-    def run(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
+    def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
         with sdpa_kernel(which):
             return F.scaled_dot_product_attention(q, k, v, is_causal=case.causal), None
 
     return run
 
 
-def flex(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
+def flex(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
     """FlexAttention, compiled, with its auxiliary outputs: lse and largest score."""
     from torch.nn.attention.flex_attention import AuxRequest
 
@@ -53,7 +53,7 @@ def _compiled() -> Any:
 
 
 @cache
-def _blocks(case: Case) -> Any:
+def _blocks(case: BenchCase) -> Any:
     """The mask of a case for FlexAttention; None where all keys are visible."""
     from torch.nn.attention.flex_attention import create_block_mask
 

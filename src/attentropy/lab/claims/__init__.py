@@ -6,7 +6,7 @@
 
 from importlib import import_module
 
-from attentropy.lab.claims.registry import MEANINGS, Claim, Result, run, table
+from attentropy.lab.claims.registry import MEANINGS, Claim, ClaimResult, run, table
 
 _FILES = (
     "d000_noise",
@@ -28,7 +28,7 @@ for _name in _FILES:
 CLAIMS: dict[str, Claim] = table()
 """Claims by the id they have in the audit of the documents."""
 
-__all__ = ["CLAIMS", "MEANINGS", "Claim", "Result", "find", "run"]
+__all__ = ["CLAIMS", "MEANINGS", "Claim", "ClaimResult", "find", "run"]
 
 
 def find(ids: tuple[str, ...] = (), sources: tuple[str, ...] = ()) -> list[Claim]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from attentropy.lab.claims.registry import MEANINGS, Claim, Result
+from attentropy.lab.claims.registry import MEANINGS, Claim, ClaimResult
 
 _TITLES = {
     "000": "Document 000: noise and entropy",
@@ -32,7 +32,7 @@ def _short(value: float) -> str:
     return "~0" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
 
 
-def render(measured: Sequence[tuple[Claim, Result]]) -> str:
+def render(measured: Sequence[tuple[Claim, ClaimResult]]) -> str:
     """The whole page."""
     counts = Counter(result.verdict for _, result in measured)
     legend = "\n".join(f"- **{v}** ({counts[v]}): {text}" for v, text in MEANINGS.items())
@@ -44,7 +44,7 @@ def render(measured: Sequence[tuple[Claim, Result]]) -> str:
     return "\n".join(parts)
 
 
-def _rows(pairs: Sequence[tuple[Claim, Result]]) -> str:
+def _rows(pairs: Sequence[tuple[Claim, ClaimResult]]) -> str:
     lines = ["| id | statement | verdict | correct or sharp | measured |", "|---|---|---|---|---|"]
     for claim, result in pairs:
         cells = (claim.statement, result.verdict, claim.correction, numbers_text(result.numbers))

@@ -20,7 +20,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Result:
+class ClaimResult:
     """A verdict and the numbers it was computed from."""
 
     verdict: str
@@ -35,14 +35,14 @@ class Claim:
     statement: str
     expected: str
     correction: str
-    measure: Callable[[], Result]
+    measure: Callable[[], ClaimResult]
 
     @property
     def source(self) -> str:
         """The document (000 to 004), or ID (identities) or REM (Gaussian rows)."""
         return self.id.split("-")[0]
 
-    def agrees(self, result: Result) -> bool:
+    def agrees(self, result: ClaimResult) -> bool:
         """Whether the measured verdict is the expected one."""
         return result.verdict == self.expected
 
@@ -52,10 +52,10 @@ _TABLE: dict[str, Claim] = {}
 
 def claim(
     id_: str, expected: str, statement: str, correction: str
-) -> Callable[[Callable[[], Result]], Callable[[], Result]]:
+) -> Callable[[Callable[[], ClaimResult]], Callable[[], ClaimResult]]:
     """Register the decorated measure under an id of the audit."""
 
-    def register(measure: Callable[[], Result]) -> Callable[[], Result]:
+    def register(measure: Callable[[], ClaimResult]) -> Callable[[], ClaimResult]:
         if id_ in _TABLE:
             raise KeyError(f"claim {id_} is there already")
         _TABLE[id_] = Claim(id_, statement, expected, correction, _quiet(measure))
@@ -64,11 +64,11 @@ def claim(
     return register
 
 
-def _quiet(measure: Callable[[], Result]) -> Callable[[], Result]:
+def _quiet(measure: Callable[[], ClaimResult]) -> Callable[[], ClaimResult]:
     """Counter-examples overflow on purpose; numpy need not say so."""
 
     @functools.wraps(measure)
-    def measured() -> Result:
+    def measured() -> ClaimResult:
         with np.errstate(all="ignore"):
             return measure()
 
@@ -84,35 +84,37 @@ def _plain(numbers: dict[str, Any]) -> dict[str, float]:
     return {name: np.asarray(value, float).item() for name, value in numbers.items()}
 
 
-def holds_if(condition: Any, /, **numbers: Any) -> Result:
+def holds_if(condition: Any, /, **numbers: Any) -> ClaimResult:
     """The statement as it stands."""
-    return Result(HOLDS if bool(condition) else FALSE, _plain(numbers))
+    return ClaimResult(HOLDS if bool(condition) else FALSE, _plain(numbers))
 
 
-def conditional(inside: Any, outside: Any, /, **numbers: Any) -> Result:
+def conditional(inside: Any, outside: Any, /, **numbers: Any) -> ClaimResult:
     """`inside`: true where its conditions are met; `outside`: true without them as well."""
     if not bool(inside):
-        return Result(FALSE, _plain(numbers))
-    return Result(HOLDS if bool(outside) else COND, _plain(numbers))
+        return ClaimResult(FALSE, _plain(numbers))
+    return ClaimResult(HOLDS if bool(outside) else COND, _plain(numbers))
 
 
-def approximate(error: Any, within: float, /, *, sharper: Any = True, **numbers: Any) -> Result:
+def approximate(
+    error: Any, within: float, /, *, sharper: Any = True, **numbers: Any
+) -> ClaimResult:
     """`error` of the statement; `sharper`: whether its exact replacement was confirmed too."""
     found = _plain({"error": error} | numbers)
     if not bool(sharper):
-        return Result(UNCLEAR, found)
+        return ClaimResult(UNCLEAR, found)
     size = abs(found["error"])
-    return Result(HOLDS if size < 1e-9 else APPROX if size <= within else FALSE, found)
+    return ClaimResult(HOLDS if size < 1e-9 else APPROX if size <= within else FALSE, found)
 
 
-def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> Result:
+def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> ClaimResult:
     """`claimed`: does the statement survive the test; `corrected`: does its correction."""
     if bool(claimed):
-        return Result(HOLDS, _plain(numbers))
-    return Result(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
+        return ClaimResult(HOLDS, _plain(numbers))
+    return ClaimResult(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
 
 
-def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Result]]:
+def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, ClaimResult]]:
     """Measure one claim after another."""
     for one in claims:
         yield one, one.measure()

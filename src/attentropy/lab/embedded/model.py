@@ -26,7 +26,7 @@ BYTES = 256
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """What is needed to build the model before its weights are loaded."""
 
     layers: int = 5
@@ -44,7 +44,7 @@ class Shape:
         return self.width // self.heads
 
 
-def _frequencies(shape: Shape) -> Tensor:
+def _frequencies(shape: ModelShape) -> Tensor:
     """[H, D/2]: base^(-2i/D) for the rotary heads, 0 (no turn) for the others."""
     half = shape.head_dim // 2
     turning = shape.rotary_base ** (-torch.arange(half) / half)
@@ -59,7 +59,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal multi-head attention through `F.scaled_dot_product_attention`."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         width = shape.width
         self.num_heads, self.sharpness = shape.heads, shape.sharpness
@@ -87,7 +87,7 @@ class Attention(nn.Module):
 class Feedforward(nn.Module):
     """down(relu(up(x))^2)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.up = nn.Linear(shape.width, shape.expansion * shape.width, bias=False)
         self.down = nn.Linear(shape.expansion * shape.width, shape.width, bias=False)
@@ -97,10 +97,10 @@ class Feedforward(nn.Module):
         return self.down(F.relu(self.up(x)).square())
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """x + attention(norm(x)), then the same with the feed-forward part."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.width)
         self.attention = Attention(shape)
@@ -119,12 +119,12 @@ class EmbeddedModel(nn.Module):
     vocabulary = BYTES
     frequencies: Tensor
 
-    def __init__(self, shape: Shape | None = None) -> None:
+    def __init__(self, shape: ModelShape | None = None) -> None:
         super().__init__()
-        self.shape = shape or Shape()
+        self.shape = shape or ModelShape()
         self.trained_length = self.shape.trained_length
         self.embedding = nn.Embedding(BYTES, self.shape.width)
-        self.layers = nn.ModuleList(Layer(self.shape) for _ in range(self.shape.layers))
+        self.layers = nn.ModuleList(DecoderLayer(self.shape) for _ in range(self.shape.layers))
         self.norm = nn.RMSNorm(self.shape.width)
         self.head = nn.Linear(self.shape.width, BYTES, bias=False)
         self.register_buffer("frequencies", _frequencies(self.shape), persistent=False)
@@ -159,7 +159,7 @@ def load_model(path: Path) -> EmbeddedModel:
     """The model saved by `save_model`, in float32 and eval mode."""
     from safetensors.torch import load_file
 
-    model = EmbeddedModel(Shape(**read_notes(path)["shape"]))
+    model = EmbeddedModel(ModelShape(**read_notes(path)["shape"]))
     model.load_state_dict({name: weight.float() for name, weight in load_file(path).items()})
     return model.eval()
 

@@ -96,7 +96,7 @@ def copy_loss(
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadProfile:
     """Per layer and head [L, H], over the last 64 rows: what the attention looks at."""
 
     induction: Tensor
@@ -107,7 +107,7 @@ class Heads:
 
 
 @torch.no_grad()
-def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> Heads:
+def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> HeadProfile:
     """Attention shares on `rows` [B, n]; induction means n/2 - 1 back (see `repeats`)."""
     if rows.shape[1] < 2 * JUDGED:
         raise ArgumentError("rows", f"at least {2 * JUDGED} bytes long", rows.shape[1])
@@ -121,7 +121,7 @@ def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -
 
     with intercepted(model, look):
         model(rows)
-    return Heads(*(torch.stack(column) for column in zip(*found, strict=True)))
+    return HeadProfile(*(torch.stack(column) for column in zip(*found, strict=True)))
 
 
 def _shares(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@ from rich.table import Table
 from attentropy.core.scales import HoldEntropy, LogLengthFrom
 from attentropy.lab.embedded.model import EmbeddedModel, embedded_notes
 from attentropy.lab.embedded.probe import (
-    Heads,
+    HeadProfile,
     Rule,
     copy_loss,
     count_losses,
@@ -57,7 +57,7 @@ def entropy_table(model: EmbeddedModel, data: bytes, rules: dict[str, Rule | Non
     return table
 
 
-def head_table(heads: Heads) -> Table:
+def head_table(heads: HeadProfile) -> Table:
     """One row per head: what share of its attention goes where."""
     table = Table(title="heads at length 128, on text that is said twice")
     for name in ("layer", "head", "induction", "previous", "first key", "entropy"):

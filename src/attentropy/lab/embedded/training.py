@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentError
-from attentropy.lab.embedded.model import Attention, EmbeddedModel, Shape
+from attentropy.lab.embedded.model import Attention, EmbeddedModel, ModelShape
 from attentropy.lab.embedded.probe import intercepted
 
 
@@ -34,7 +34,7 @@ class Recipe:
     resting: float = 1.0  # how much heads without positions look at the first key at birth
     looking_price: float = 0.01  # nats per head without positions that looks past the first key
     free_steps: int = 450  # before looking costs anything
-    shape: Shape = field(default_factory=Shape)
+    shape: ModelShape = field(default_factory=ModelShape)
 
     def __post_init__(self) -> None:
         if self.steps < 1:

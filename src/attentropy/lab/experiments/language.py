@@ -12,11 +12,11 @@ from torch import Tensor
 
 from attentropy.core.scales import LogLengthFrom, ScaleRule
 from attentropy.lab.experiments.language_findings import conclude
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
 from attentropy.lab.subjects.byte_models import PLAIN, TASKS, byte_model, placed
-from attentropy.lab.subjects.calibrated import calibrated
-from attentropy.lab.subjects.opened import ClippedRotary
-from attentropy.lab.subjects.populations import sample
+from attentropy.lab.subjects.calibrated_scales import calibrated
+from attentropy.lab.subjects.opened_layers import ClippedRotary
+from attentropy.lab.subjects.sample_text import sample_tokens
 from attentropy.lab.subjects.small_model import MASK, ByteModel, windows
 
 HELD_OUT = 20480  # bytes at the end of the text, for the tests
@@ -51,7 +51,7 @@ DRAWN = (
 
 
 @dataclass(frozen=True)
-class Config:
+class LanguageConfig:
     """Tests are at `times` the trained length; those of TRAINED in `models` and `rules` are run."""
 
     width: int = 64
@@ -71,7 +71,7 @@ class Config:
     rules: tuple[str, ...] = tuple(dict.fromkeys(rule for _, rule in TRAINED))
 
 
-def conditions(config: Config) -> Sequence[str]:
+def conditions(config: LanguageConfig) -> Sequence[str]:
     """Model and rule of training."""
     return [f"{m}, {r}" for m, r in TRAINED if m in config.models and r in config.rules]
 
@@ -93,7 +93,7 @@ def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tup
 
 
 def trained(
-    config: Config, model: ByteModel, task: str, text: Tensor, rng: torch.Generator
+    config: LanguageConfig, model: ByteModel, task: str, text: Tensor, rng: torch.Generator
 ) -> float:
     """Train; returns the first step at which the smoothed loss is below the target."""
     n = TASKS[task]
@@ -124,12 +124,12 @@ class Tested(NamedTuple):
     clipped: bool = False
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
+def measure(config: LanguageConfig, condition: str, seed: int) -> list[Row]:
     """Train one model, test it at every length as trained and under rules of the test."""
     task, kind, rule = _named(condition)
     torch.manual_seed(config.first + seed)
     rng = torch.Generator().manual_seed(config.first + seed)
-    text = sample()
+    text = sample_tokens()
     sizes = {"width": config.width, "heads": config.heads, "layers": config.layers}
     model = byte_model(task, kind, rule, **sizes)
     steps = config.longer if kind == "GAU RoPE" else config.steps
@@ -147,7 +147,7 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 
 def _ways(
-    config: Config, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
+    config: LanguageConfig, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
 ) -> list[Tested]:
     """As trained; where the scale of training is 1/sqrt d, also with scales of the test."""
     task, kind, rule = _named(condition)
@@ -196,7 +196,7 @@ def _changed(
             block.attention, layer.scale, layer.positions = layer, scale, positions
 
 
-def judge(config: Config, model: ByteModel, task: str, text: Tensor, n: int) -> Row:
+def judge(config: LanguageConfig, model: ByteModel, task: str, text: Tensor, n: int) -> Row:
     """Accuracy, perplexity and entropy on the last bytes (causal) or the hidden ones (masked)."""
     longest = max(config.times) * TASKS[task]
     count = config.windows if task == "causal" else max(2, config.tested // n)
@@ -224,30 +224,30 @@ def judge(config: Config, model: ByteModel, task: str, text: Tensor, n: int) -> 
 EXPERIMENT = Experiment(
     name="extrapolate/language",
     question="Byte language models beyond their trained length: when does log n help?",
-    full=Config(),
-    quick=Config(
+    full=LanguageConfig(),
+    quick=LanguageConfig(
         steps=200, times=(1, 4), tested=4096, windows=8,
         models=("masked GAU 64 RoPE 100", "causal RoPE"), rules=(PLAIN,),
     ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Accuracy, %, masked", "accuracy", ("model", "rule"), "n", {"task": "masked"}, 1),
-        Table("Accuracy, %, causal", "accuracy", ("model", "rule"), "n", {"task": "causal"}, 1),
-        Table("Perplexity, masked", "perplexity", ("model", "rule"), "n", {"task": "masked"}),
-        Table("Perplexity, causal", "perplexity", ("model", "rule"), "n", {"task": "causal"}),
-        Table("Entropy, nats, masked", "entropy", ("model", "rule"), "n", {"task": "masked"}),
-        Table("Entropy, nats, causal", "entropy", ("model", "rule"), "n", {"task": "causal"}),
-        Table("Steps to the target loss", "steps_to_target", ("model", "rule"), "task",
-              {"kind": "training"}, 0),
+        TableSpec("Accuracy, %, masked", "accuracy", ("model", "rule"), "n", {"task": "masked"}, 1),
+        TableSpec("Accuracy, %, causal", "accuracy", ("model", "rule"), "n", {"task": "causal"}, 1),
+        TableSpec("Perplexity, masked", "perplexity", ("model", "rule"), "n", {"task": "masked"}),
+        TableSpec("Perplexity, causal", "perplexity", ("model", "rule"), "n", {"task": "causal"}),
+        TableSpec("Entropy, nats, masked", "entropy", ("model", "rule"), "n", {"task": "masked"}),
+        TableSpec("Entropy, nats, causal", "entropy", ("model", "rule"), "n", {"task": "causal"}),
+        TableSpec("Steps to the target loss", "steps_to_target", ("model", "rule"), "task",
+                  {"kind": "training"}, 0),
     ),
     figures=(
-        Figure("masked", "Masked bytes, trained at 64", "n", "accuracy", "rule",
-               panels="model", where={"task": "masked", "rule": DRAWN}, log="x",
-               labels=("bytes", "accuracy, %")),
-        Figure("causal", "Next byte, trained at 128", "n", "loss", "rule",
-               panels="model", where={"task": "causal", "rule": DRAWN}, log="x",
-               labels=("bytes", "loss, nats")),
+        FigureSpec("masked", "Masked bytes, trained at 64", "n", "accuracy", "rule", panels="model",
+                   where={"task": "masked", "rule": DRAWN}, log="x",
+                   labels=("bytes", "accuracy, %")),
+        FigureSpec("causal", "Next byte, trained at 128", "n", "loss", "rule", panels="model",
+                   where={"task": "causal", "rule": DRAWN}, log="x",
+                   labels=("bytes", "loss, nats")),
     ),
     conclude=conclude,
 )  # fmt: skip

@@ -17,10 +17,11 @@ from attentropy.core.scales import (
     PowerLength,
     ScaleRule,
 )
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
-from attentropy.lab.subjects import populations
-from attentropy.lab.subjects.real import EMBEDDED, Given, embedded, on_heads, real_heads
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects import score_laws
+from attentropy.lab.subjects.real_heads import EMBEDDED, Given, given_embedded, on_heads, real_heads
+from attentropy.lab.subjects.sample_text import has_embedded
 from attentropy.theory import gaussian
 from attentropy.theory.populations import uniform_deficit
 
@@ -28,7 +29,7 @@ REAL = "real heads"
 
 
 @dataclass(frozen=True)
-class Config:
+class ScalesConfig:
     """Every rule gives the spread `spread` at `reference` keys; real heads are those of `model`."""
 
     lengths: tuple[int, ...] = (64, 256, 1024, 4096, 16384)
@@ -56,20 +57,22 @@ def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
     }
 
 
-def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
+def measure(
+    config: ScalesConfig, condition: str, seed: int, *, given: Given | None = None
+) -> list[Row]:
     """Entropy at every length and under every rule."""
     if condition == REAL:
-        return _real(config, seed, embedded() if given is None else given)
+        return _real(config, seed, given_embedded() if given is None else given)
     rng = torch.Generator().manual_seed(seed)
     draw: Callable[..., Tensor] = {
-        "gaussian": populations.gaussian,
-        "bounded": populations.bounded,
-        "planted": populations.planted(config.margin),
+        "gaussian": score_laws.gaussian,
+        "bounded": score_laws.bounded,
+        "planted": score_laws.planted(config.margin),
     }[condition]
     rows = []
     for n in config.lengths:
         scores = config.spread * draw(config.rows, n, rng)
-        q, k = populations.along_one_axis(scores, config.width)
+        q, k = score_laws.along_one_axis(scores, config.width)
         for name, rule in rules(config.width, config.reference, config.spread).items():
             _, stats = attend(q, k, k[..., :1], scale=rule)
             gain = float(rule(config.width, torch.tensor([n]))) * config.width**0.5
@@ -105,7 +108,7 @@ def _binary(p: float) -> float:
     return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)
 
 
-def _real(config: Config, seed: int, given: Given) -> list[Row]:
+def _real(config: ScalesConfig, seed: int, given: Given) -> list[Row]:
     """The heads of a model, each held by its own spread at the reference length."""
     known = real_heads(given, config.reference, texts=config.texts, seed=seed)
     spreads = [_spread(head.logits) for head in known]
@@ -136,7 +139,7 @@ def _entropy(s: Tensor) -> float:
     return torch.special.entr(p).sum(-1).mean().item()
 
 
-def conclude(results: Results) -> list[str]:
+def conclude(results: RunResults) -> list[str]:
     """Which rule drifts least for each population, and how well theory did."""
     lines = []
     for population in results.values("condition"):
@@ -160,9 +163,9 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def conditions(config: Config) -> Sequence[str]:
+def conditions(config: ScalesConfig) -> Sequence[str]:
     """Populations; real heads only where the embedded model is installed."""
-    return [p for p in config.populations if p != REAL or populations.has_embedded()]
+    return [p for p in config.populations if p != REAL or has_embedded()]
 
 
 def on(given: Given) -> Experiment:
@@ -175,28 +178,20 @@ def on(given: Given) -> Experiment:
 EXPERIMENT = Experiment(
     name="scales",
     question="Which scale keeps the entropy of a row as keys are added, and for which scores?",
-    full=Config(),
-    quick=Config(
+    full=ScalesConfig(),
+    quick=ScalesConfig(
         lengths=(64, 256, 1024, 4096), real_lengths=(64, 128, 256), rows=16, texts=1
     ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Entropy, nats", "entropy", ("condition", "rule"), "n"),
-        Table("Weight on the planted key", "found", ("rule",), "n", {"condition": "planted"}, 3),
+        TableSpec("Entropy, nats", "entropy", ("condition", "rule"), "n"),
+        TableSpec("Weight on the planted key", "found", ("rule",), "n", {"condition": "planted"},
+                  3),
     ),
     figures=(
-        Figure(
-            "entropy",
-            "Entropy of a row under each scale rule",
-            "n",
-            "entropy",
-            "rule",
-            panels="condition",
-            labels=("keys", "entropy, nats"),
-            log="x",
-            theory="theory",
-        ),
+        FigureSpec("entropy", "Entropy of a row under each scale rule", "n", "entropy", "rule",
+                   panels="condition", labels=("keys", "entropy, nats"), log="x", theory="theory"),
     ),
     conclude=conclude,
     on=on,

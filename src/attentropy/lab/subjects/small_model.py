@@ -14,7 +14,7 @@ BYTES, MASK = 256, 256
 Attention = Callable[[], nn.Module]  # gives Attended of [B,N,width]
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm x), then x + feed-forward(norm x)."""
 
     def __init__(self, width: int, attention: Attention) -> None:
@@ -37,7 +37,7 @@ class Stack(nn.Module):
 
     def __init__(self, width: int, layers: int, attention: Attention) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, attention) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerBlock(width, attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     @property

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from attentropy.core.masks import causal
-from attentropy.lab.subjects.calibrated import calibrated, on_torch
+from attentropy.lab.subjects.calibrated_scales import calibrated, on_torch
 from attentropy.lab.subjects.small_model import ByteModel
 from attentropy.nn.layers.multihead import MultiheadAttention
 

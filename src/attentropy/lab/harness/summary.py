@@ -2,12 +2,17 @@
 
 from typing import Any
 
-from attentropy.lab.running.experiment import Experiment, Table
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import Experiment, TableSpec
+from attentropy.lab.harness.results import RunResults
 
 
 def summary(
-    experiment: Experiment, results: Results, about: dict[str, Any], *, level: int = 1, at: str = ""
+    experiment: Experiment,
+    results: RunResults,
+    about: dict[str, Any],
+    *,
+    level: int = 1,
+    at: str = "",
 ) -> str:
     """The text; figures are linked relative to `at`."""
     mark, derived = "#" * level, experiment.derive(results)
@@ -39,7 +44,7 @@ def ran(about: dict[str, Any]) -> str:
     )
 
 
-def markdown(table: Table, results: Results) -> str:
+def markdown(table: TableSpec, results: RunResults) -> str:
     """A table of a metric."""
     rows = results.where(**table.where)
     columns = rows.values(table.across)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from attentropy.lab.subjects.opened import CalledOnTorch
-from attentropy.lab.subjects.small_model import Block
+from attentropy.lab.subjects.opened_layers import CalledOnTorch
+from attentropy.lab.subjects.small_model import TransformerBlock
 from attentropy.models.calibrate import calibrate
 from attentropy.models.steer.changes import Planned
 
@@ -30,7 +30,7 @@ def on_torch(model: nn.Module) -> nn.Module:
     """A copy whose blocks call torch's attention."""
     twin = copy.deepcopy(model)
     for module in twin.modules():
-        if isinstance(module, Block):
+        if isinstance(module, TransformerBlock):
             module.attention = CalledOnTorch(module.attention)  # type: ignore[arg-type]
     return twin
 
@@ -43,4 +43,4 @@ def calibrated(model: nn.Module, batch: Tensor, lengths: list[int]) -> list[Cali
 
 
 def _blocks(model: nn.Module) -> list[str]:
-    return [name for name, module in model.named_modules() if isinstance(module, Block)]
+    return [name for name, module in model.named_modules() if isinstance(module, TransformerBlock)]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.core.results import Stats
-from attentropy.lab.running.experiment import Experiment, Row
-from attentropy.lab.subjects import populations
+from attentropy.lab.harness.experiment import Experiment, Row
+from attentropy.lab.subjects.sample_text import embedded_model, sample_tokens
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
@@ -76,10 +76,9 @@ def on_heads(
     )
 
 
-def embedded() -> Given:
+def given_embedded() -> Given:
     """The model of the package, with its sample text."""
-    model, text = populations.embedded()
-    return Given(model, text, EMBEDDED)
+    return Given(embedded_model(), sample_tokens(), EMBEDDED)
 
 
 @dataclass(frozen=True, eq=False)

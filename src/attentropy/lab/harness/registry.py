@@ -4,7 +4,7 @@ import difflib
 from importlib import import_module
 
 from attentropy.core.errors import ArgumentError
-from attentropy.lab.running.experiment import Experiment
+from attentropy.lab.harness.experiment import Experiment
 
 HOMES = {
     "extrapolate/max-retrieval": "retrieval",

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from attentropy.core.errors import AttentropyError
-from attentropy.lab.running.plan import Plan, Unit
+from attentropy.lab.harness.run_plan import RunPlan, Unit
 
 PLAN, RESULTS, TABLE, SUMMARY = "config.json", "results.json", "results.csv", "summary.md"
 
 
-class StoreError(AttentropyError):
+class RunFolderError(AttentropyError):
     """A directory cannot take the results of this run."""
 
 
-class Store:
+class RunFolder:
     """Where a plan's results are kept."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
+    def __init__(self, path: Path, plan: RunPlan) -> None:
         self.path, self.plan = path, plan
 
     def open(self, *, resume: bool) -> None:
@@ -33,17 +33,17 @@ class Store:
         stored = self.path / PLAN
         if not stored.exists():
             if self.path.is_dir() and any(self.path.iterdir()):
-                raise StoreError(f"{self.path} is not empty and holds no run of the lab")
+                raise RunFolderError(f"{self.path} is not empty and holds no run of the lab")
             self._write(PLAN, _json(self.plan.record()))
             return
         differing = _differences(_read(stored), self.plan.record())
         if differing:
-            raise StoreError(
+            raise RunFolderError(
                 f"{self.path} holds another configuration ({'; '.join(differing)}): "
                 "choose another directory"
             )
         if not resume:
-            raise StoreError(
+            raise RunFolderError(
                 f"{self.path} holds this run already: add --resume to complete it, "
                 "or choose another directory"
             )

@@ -6,10 +6,10 @@ import torch
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.lab.running.plan import Plan
-from attentropy.lab.running.runner import run
-from attentropy.lab.running.store import StoreError
-from tests.lab.running.toy import TOY, Config, measure
+from attentropy.lab.harness.run_folder import RunFolderError
+from attentropy.lab.harness.run_plan import RunPlan
+from attentropy.lab.harness.runner import run
+from tests.lab.harness.toy import TOY, Config, measure
 
 
 def rows(path):
@@ -18,7 +18,7 @@ def rows(path):
 
 def test_a_run_writes_everything(tmp_path):
     out = tmp_path / "toy"
-    run(Plan(TOY, seeds=2), out)
+    run(RunPlan(TOY, seeds=2), out)
     names = {p.name for p in out.iterdir()}
     assert names == {"config.json", "results.json", "results.csv", "summary.md", "h.png", "units"}
     about = json.loads((out / "config.json").read_text())
@@ -37,7 +37,7 @@ def test_a_run_writes_everything(tmp_path):
 
 
 def test_nothing_but_json_in_the_json(tmp_path):
-    run(Plan(TOY, seeds=1), tmp_path / "toy")
+    run(RunPlan(TOY, seeds=1), tmp_path / "toy")
     json.loads((tmp_path / "toy/results.json").read_text(), parse_constant=pytest.fail)
 
 
@@ -45,7 +45,7 @@ def test_seeds_differ_and_the_callers_random_numbers_are_left_alone(tmp_path):
     torch.manual_seed(5)
     want = torch.rand(3)
     torch.manual_seed(5)
-    results = run(Plan(TOY, seeds=2), tmp_path / "toy")
+    results = run(RunPlan(TOY, seeds=2), tmp_path / "toy")
     assert torch.equal(torch.rand(3), want)
     assert results.over("h", rule="a/b", n=2).sd > 0
 
@@ -56,7 +56,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("survivors", [0, 1, 3])
 def test_a_killed_run_is_completed_to_the_same_numbers(tmp_path, survivors):
-    run(Plan(TOY, seeds=2), tmp_path / "whole")
+    run(RunPlan(TOY, seeds=2), tmp_path / "whole")
     left = iter(range(survivors))
 
     def dying(config, condition, seed):
@@ -65,9 +65,9 @@ def test_a_killed_run_is_completed_to_the_same_numbers(tmp_path, survivors):
         return measure(config, condition, seed)
 
     with pytest.raises(Killed):
-        run(Plan(replace(TOY, measure=dying), seeds=2), tmp_path / "killed")
+        run(RunPlan(replace(TOY, measure=dying), seeds=2), tmp_path / "killed")
     torch.rand(7)
-    run(Plan(TOY, seeds=2), tmp_path / "killed", resume=True)
+    run(RunPlan(TOY, seeds=2), tmp_path / "killed", resume=True)
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
     csv = [(tmp_path / name / "results.csv").read_bytes() for name in ("killed", "whole")]
     assert csv[0] == csv[1]
@@ -80,44 +80,44 @@ def test_an_interrupted_run_shows_what_it_has(tmp_path):
         return measure(config, condition, seed)
 
     with pytest.raises(KeyboardInterrupt):
-        run(Plan(replace(TOY, measure=once), seeds=2), tmp_path / "toy")
+        run(RunPlan(replace(TOY, measure=once), seeds=2), tmp_path / "toy")
     assert "incomplete: 1 of 4 units" in (tmp_path / "toy/summary.md").read_text()
 
 
 def test_a_half_written_unit_is_measured_again(tmp_path):
     out = tmp_path / "toy"
-    run(Plan(TOY, seeds=1), out)
+    run(RunPlan(TOY, seeds=1), out)
     want = rows(out)
     unit = next((out / "units").iterdir())
     unit.with_name(unit.name + ".part").write_text("[{")
     unit.unlink()
-    run(Plan(TOY, seeds=1), out, resume=True)
+    run(RunPlan(TOY, seeds=1), out, resume=True)
     assert rows(out) == want
 
 
 def test_directories_do_not_mix(tmp_path):
     out = tmp_path / "toy"
-    run(Plan(TOY, seeds=1), out)
-    with pytest.raises(StoreError, match="holds this run already: add --resume"):
-        run(Plan(TOY, seeds=1), out)
-    with pytest.raises(StoreError, match=r"another configuration \(seeds 1, not 2\)"):
-        run(Plan(TOY, seeds=2), out, resume=True)
+    run(RunPlan(TOY, seeds=1), out)
+    with pytest.raises(RunFolderError, match="holds this run already: add --resume"):
+        run(RunPlan(TOY, seeds=1), out)
+    with pytest.raises(RunFolderError, match=r"another configuration \(seeds 1, not 2\)"):
+        run(RunPlan(TOY, seeds=2), out, resume=True)
     other = replace(TOY, full=Config(lengths=(3,)))
-    with pytest.raises(StoreError, match=r"\(lengths \[2, 4\], not \[3\]\)"):
-        run(Plan(other, seeds=1), out, resume=True)
+    with pytest.raises(RunFolderError, match=r"\(lengths \[2, 4\], not \[3\]\)"):
+        run(RunPlan(other, seeds=1), out, resume=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("")
-    with pytest.raises(StoreError, match="is not empty and holds no run of the lab"):
-        run(Plan(TOY, seeds=1), tmp_path / "mine")
+    with pytest.raises(RunFolderError, match="is not empty and holds no run of the lab"):
+        run(RunPlan(TOY, seeds=1), tmp_path / "mine")
 
 
 def test_seeds():
     with pytest.raises(ArgumentError, match="seeds must be >= 1, got 0"):
-        Plan(TOY, seeds=0)
+        RunPlan(TOY, seeds=0)
     with pytest.raises(ArgumentTypeError, match="seeds must be an integer, got 1.5"):
-        Plan(TOY, seeds=1.5)
+        RunPlan(TOY, seeds=1.5)
 
 
 def test_unit_names_are_file_names_and_differ():
-    names = [unit.name for unit in Plan(TOY, seeds=2).units()]
+    names = [unit.name for unit in RunPlan(TOY, seeds=2).units()]
     assert names == ["a_b-seed0", "a_b-seed1", "c_d-seed0", "c_d-seed1"]

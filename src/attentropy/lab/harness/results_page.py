@@ -1,4 +1,6 @@
-"""`python -m attentropy.lab.running.page RUNS PAGE`: the results page, from committed runs only.
+"""The results page, written from committed runs only.
+
+    python -m attentropy.lab.harness.results_page RUNS PAGE
 
 RUNS is a directory of runs (docs/results); PAGE the Markdown file to write (docs/results.md), which
 links the figures where they lie.
@@ -9,18 +11,18 @@ import os
 import sys
 from pathlib import Path
 
-from attentropy.lab.running.registry import HOMES, find
-from attentropy.lab.running.rows import Results
-from attentropy.lab.running.store import RESULTS
-from attentropy.lab.running.summary import summary
+from attentropy.lab.harness.registry import HOMES, find
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.harness.run_folder import RESULTS
+from attentropy.lab.harness.summary import summary
 
 HEAD = """# Results of the lab
 
-Written by `python -m attentropy.lab.running.page {runs} {page}` from what is in `{runs}`; do not
-edit. Each experiment is one command, `attentropy lab NAME`; numbers in the sentences are
-computed from the same files as the tables. Results that speak against an expectation are kept.
-Runs marked *quick* used the small configuration that continuous integration runs: they show the
-method, and their numbers are rough.
+Written by `python -m attentropy.lab.harness.results_page {runs} {page}` from what is in
+`{runs}`; do not edit. Each experiment is one command, `attentropy lab NAME`; numbers in the
+sentences are computed from the same files as the tables. Results that speak against an expectation
+are kept. Runs marked *quick* used the small configuration that continuous integration runs: they
+show the method, and their numbers are rough.
 """
 
 
@@ -37,7 +39,7 @@ def page(runs: Path, target: Path) -> str:
         if name in chosen:
             where, about = chosen[name]
             at = os.path.relpath(where, target.parent) + "/"
-            parts.append(summary(find(name), Results(about["rows"]), about, level=2, at=at))
+            parts.append(summary(find(name), RunResults(about["rows"]), about, level=2, at=at))
     return "\n".join(parts)
 
 
@@ -48,7 +50,7 @@ def _rank(about: dict) -> tuple[bool, str]:
 def main() -> None:
     """Write the page named on the command line."""
     if len(sys.argv) != 3:
-        sys.exit("usage: python -m attentropy.lab.running.page RUNS PAGE")
+        sys.exit("usage: python -m attentropy.lab.harness.results_page RUNS PAGE")
     runs, target = map(Path, sys.argv[1:])
     target.write_text(page(runs, target), encoding="utf-8")
 

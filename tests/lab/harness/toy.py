@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attentropy.lab.running.experiment import Experiment, Figure, Table
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, TableSpec
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ TOY = Experiment(
     quick=Config(lengths=(2,)),
     conditions=lambda config: config.conditions,
     measure=measure,
-    tables=(Table("H", "h", ("rule",), "n", digits=3),),
-    figures=(Figure("h", "H", "n", "h", "rule", panels="condition", log="x", theory="theory"),),
+    tables=(TableSpec("H", "h", ("rule",), "n", digits=3),),
+    figures=(FigureSpec("h", "H", "n", "h", "rule", panels="condition", log="x", theory="theory"),),
     conclude=lambda results: [f"{len(results)} rows."],
 )

@@ -14,18 +14,20 @@ from rich.progress import (
 )
 
 from attentropy.lab.bench.machine import describe
-from attentropy.lab.running.plan import Plan, Unit
-from attentropy.lab.running.rows import Results
-from attentropy.lab.running.store import SUMMARY, Store
-from attentropy.lab.running.summary import summary
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.harness.run_folder import SUMMARY, RunFolder
+from attentropy.lab.harness.run_plan import RunPlan, Unit
+from attentropy.lab.harness.summary import summary
 
 
-def run(plan: Plan, out: Path, *, resume: bool = False, console: Console | None = None) -> Results:
+def run(
+    plan: RunPlan, out: Path, *, resume: bool = False, console: Console | None = None
+) -> RunResults:
     """Do what is not done yet, then write results, figures and summary into `out`.
 
     An interrupted run writes those of the units it has, and says so in them.
     """
-    store = Store(out, plan)
+    store = RunFolder(out, plan)
     store.open(resume=resume)
     units = plan.units()
     left = [unit for unit in units if not store.has(unit)]
@@ -44,13 +46,13 @@ def run(plan: Plan, out: Path, *, resume: bool = False, console: Console | None 
     return render(store)
 
 
-def render(store: Store) -> Results:
+def render(store: RunFolder) -> RunResults:
     """Results, figures and summary of the finished units."""
-    from attentropy.lab.running.figures import draw
+    from attentropy.lab.harness.figures import draw
 
     machine = dict(describe())
     store.finish(machine)
-    results = Results(store.rows())
+    results = RunResults(store.rows())
     experiment = store.plan.experiment
     for figure in experiment.figures:
         draw(figure, results, store.path / f"{figure.name}.png")
@@ -58,7 +60,7 @@ def render(store: Store) -> Results:
     return results
 
 
-def _measured(plan: Plan, unit: Unit) -> list[dict[str, object]]:
+def _measured(plan: RunPlan, unit: Unit) -> list[dict[str, object]]:
     """The rows of a unit; the caller's random numbers are not disturbed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(unit.seed)

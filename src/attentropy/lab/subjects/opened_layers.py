@@ -19,7 +19,7 @@ from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.positions.encodings import ALiBi
 from attentropy.nn.positions.rotary import RotaryPositions
 
-Layer = MultiheadAttention | GatedAttentionUnit
+AttentionLayer = MultiheadAttention | GatedAttentionUnit
 
 
 class Parts(NamedTuple):
@@ -31,7 +31,7 @@ class Parts(NamedTuple):
     gate: Tensor | None = None
 
 
-def parts(layer: Layer, x: Tensor) -> Parts:
+def parts(layer: AttentionLayer, x: Tensor) -> Parts:
     """What the layer makes of its input [B,N,width]."""
     if isinstance(layer, GatedAttentionUnit):
         widths = (layer.width, layer.width, layer.key_dim)
@@ -47,7 +47,7 @@ def parts(layer: Layer, x: Tensor) -> Parts:
     return Parts(q, k, v)
 
 
-def joined(layer: Layer, out: Tensor, gate: Tensor | None) -> Tensor:
+def joined(layer: AttentionLayer, out: Tensor, gate: Tensor | None) -> Tensor:
     """The output of the layer from that of its heads, [B,H,N,D]."""
     flat = out.transpose(1, 2).flatten(2)
     projected: Tensor = layer.out_proj(flat if gate is None else gate * flat)
@@ -57,7 +57,7 @@ def joined(layer: Layer, out: Tensor, gate: Tensor | None) -> Tensor:
 class CalledOnTorch(nn.Module):
     """A layer of attentropy.nn at scale 1/sqrt d, as a call that steer() and calibrate() change."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: AttentionLayer) -> None:
         super().__init__()
         self.layer = layer
 
@@ -72,7 +72,7 @@ class CalledOnTorch(nn.Module):
         return joined(self.layer, out, gate), None
 
 
-def _table(layer: Layer, n: int) -> Tensor | None:
+def _table(layer: AttentionLayer, n: int) -> Tensor | None:
     """Slopes of ALiBi as a table [H,N,N], hidden keys -inf."""
     if not isinstance(layer.positions, ALiBi):
         return None
@@ -90,7 +90,7 @@ class ClippedRotary(nn.Module):
     are three calls, merged by their lse.
     """
 
-    def __init__(self, layer: Layer, reach: int) -> None:
+    def __init__(self, layer: AttentionLayer, reach: int) -> None:
         super().__init__()
         self.layer, self.reach = layer, reach
 
@@ -155,16 +155,16 @@ def _led(x: Tensor, rows: int, value: float) -> Tensor:
     return torch.cat([x.new_full((*x.shape[:2], rows, *x.shape[3:]), value), x], 2)
 
 
-def _visible(layer: Layer, n: int) -> Tensor:
+def _visible(layer: AttentionLayer, n: int) -> Tensor:
     return torch.full((1, 1, n), n) if layer.mask is None else torch.arange(1, n + 1).view(1, 1, n)
 
 
-def _scale(layer: Layer, head_dim: int, visible: Tensor) -> Tensor:
+def _scale(layer: AttentionLayer, head_dim: int, visible: Tensor) -> Tensor:
     rule = InverseSqrt() if layer.scale is None else layer.scale
     assert callable(rule)
     return rule(head_dim, visible)
 
 
-def _rotary(layer: Layer) -> RotaryPositions:
+def _rotary(layer: AttentionLayer) -> RotaryPositions:
     assert isinstance(layer.positions, RotaryPositions)
     return layer.positions

@@ -5,7 +5,7 @@ from attentropy import attend
 from attentropy.core.masks import causal, lookback
 from attentropy.core.scales import LogLengthFrom
 from attentropy.core.weights import Softmax
-from attentropy.lab.subjects.opened import CalledOnTorch, ClippedRotary, merged, parts, seen
+from attentropy.lab.subjects.opened_layers import CalledOnTorch, ClippedRotary, merged, parts, seen
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.positions.encodings import ALiBi

@@ -3,13 +3,13 @@
 import math
 from typing import Any, NamedTuple
 
-from attentropy.lab.running.rows import Results, Spread
+from attentropy.lab.harness.results import Estimate, RunResults
 
 
 class Gain(NamedTuple):
     """Mean and standard deviation of the differences."""
 
-    spread: Spread
+    spread: Estimate
 
     @property
     def verdict(self) -> str:
@@ -29,11 +29,11 @@ class Gain(NamedTuple):
         return f"{mean:+.{digits}f}" + (f" ± {sd:.{digits}f}" if size > 1 else "")
 
 
-def gain(results: Results, metric: str, *, rule: str, over: str, **where: Any) -> Gain:
+def gain(results: RunResults, metric: str, *, rule: str, over: str, **where: Any) -> Gain:
     """`metric` of one rule minus that of another, over the seeds that have both.
 
     >>> rows = [{"seed": s, "rule": r, "x": x} for s, r, x in [(0, "a", 3.0), (0, "b", 1.0)]]
-    >>> gain(Results(rows), "x", rule="a", over="b").text()
+    >>> gain(RunResults(rows), "x", rule="a", over="b").text()
     '+2.0'
     """
     chosen = results.where(**where)
@@ -42,4 +42,4 @@ def gain(results: Results, metric: str, *, rule: str, over: str, **where: Any) -
         a, b = (chosen.mean(metric, rule=name, seed=seed) for name in (rule, over))
         if math.isfinite(a - b):
             differences.append(a - b)
-    return Gain(Spread.of(differences))
+    return Gain(Estimate.of(differences))

@@ -1,8 +1,8 @@
 import pytest
 
 from attentropy.core.errors import ArgumentError
-from attentropy.lab.running.plan import Plan
-from attentropy.lab.running.registry import HOMES, all_experiments, find
+from attentropy.lab.harness.registry import HOMES, all_experiments, find
+from attentropy.lab.harness.run_plan import RunPlan
 
 
 def test_every_experiment_is_found_by_its_name():
@@ -14,7 +14,7 @@ def test_units_have_different_names_and_quick_differs(name):
     experiment = find(name)
     assert experiment.quick != experiment.full
     for quick in (True, False):
-        names = [unit.name for unit in Plan(experiment, quick=quick).units()]
+        names = [unit.name for unit in RunPlan(experiment, quick=quick).units()]
         assert len(names) == len(set(names)) > 0
 
 

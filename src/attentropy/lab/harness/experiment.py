@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.results import RunResults
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSpec:
     """`metric` by the columns `down` (rows of the table) and `across` (its columns)."""
 
     title: str
@@ -26,7 +26,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
+class FigureSpec:
     """`y` against `x`, one line for each value of `by`, one panel for each value of `panels`.
 
     Bands are one standard deviation; the column `theory`, where there is one, is drawn dashed.
@@ -53,7 +53,7 @@ class Experiment:
     `conclude(results)` says in sentences what the numbers show, computed from them.
     `derive(results)` adds columns that compare rows with one another, before tables are made.
     `on(given)`, where there is one, is the same experiment with the real heads of a given model
-    (attentropy.lab.subjects.real.Given) in place of the embedded one.
+    (attentropy.lab.subjects.real_heads.Given) in place of the embedded one.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Experiment:
     quick: Any
     conditions: Callable[[Any], Sequence[str]]
     measure: Callable[[Any, str, int], list[Row]]
-    tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
-    conclude: Callable[[Results], list[str]]
+    tables: tuple[TableSpec, ...]
+    figures: tuple[FigureSpec, ...]
+    conclude: Callable[[RunResults], list[str]]
     on: Callable[[Any], "Experiment"] | None = None
-    derive: Callable[[Results], Results] = lambda results: results
+    derive: Callable[[RunResults], RunResults] = lambda results: results

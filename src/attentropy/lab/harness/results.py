@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 
-class Spread(NamedTuple):
+class Estimate(NamedTuple):
     """Mean and standard deviation of `size` finite numbers; NaN where there are too few."""
 
     mean: float
@@ -14,7 +14,7 @@ class Spread(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, numbers: Iterable[float]) -> "Spread":
+    def of(cls, numbers: Iterable[float]) -> "Estimate":
         """The sample standard deviation, as for seeds drawn from all possible seeds."""
         kept = [x for x in numbers if math.isfinite(x)]
         mean = statistics.fmean(kept) if kept else math.nan
@@ -29,12 +29,12 @@ class Spread(NamedTuple):
         return f"{self.mean:.{digits}f} ± {self.sd:.{digits}f}"
 
 
-class Results:
+class RunResults:
     """Rows in the order they were measured.
 
     >>> rows = [{"n": 16, "h": 1.0}, {"n": 16, "h": 3.0}, {"n": 64, "h": 4.0}]
-    >>> Results(rows).over("h", n=16)
-    Spread(mean=2.0, sd=1.4142135623730951, size=2)
+    >>> RunResults(rows).over("h", n=16)
+    Estimate(mean=2.0, sd=1.4142135623730951, size=2)
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -46,27 +46,27 @@ class Results:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def where(self, **wanted: Any) -> "Results":
+    def where(self, **wanted: Any) -> "RunResults":
         """The rows whose columns have these values; a tuple means any of its values."""
-        return Results(row for row in self.rows if all(_is(row, *w) for w in wanted.items()))
+        return RunResults(row for row in self.rows if all(_is(row, *w) for w in wanted.items()))
 
     def values(self, name: str) -> list[Any]:
         """Different values of a column, in order of appearance."""
         return list(dict.fromkeys(row[name] for row in self.rows if row.get(name) is not None))
 
-    def over(self, metric: str, **wanted: Any) -> Spread:
+    def over(self, metric: str, **wanted: Any) -> Estimate:
         """Mean and standard deviation of a column over seeds; within a seed rows are averaged."""
         seeds: dict[Any, list[float]] = {}
         for i, row in enumerate(self.where(**wanted)):
             if row.get(metric) is not None:
                 seeds.setdefault(row.get("seed", f"row {i}"), []).append(row[metric])
-        return Spread.of(Spread.of(numbers).mean for numbers in seeds.values())
+        return Estimate.of(Estimate.of(numbers).mean for numbers in seeds.values())
 
     def mean(self, metric: str, **wanted: Any) -> float:
         """The mean alone."""
         return self.over(metric, **wanted).mean
 
-    def curve(self, x: str, metric: str) -> tuple[list[Any], list[Spread]]:
+    def curve(self, x: str, metric: str) -> tuple[list[Any], list[Estimate]]:
         """Values of x in rising order, and the metric at each."""
         places = sorted(v for v in self.values(x) if self.over(metric, **{x: v}).size)
         return places, [self.over(metric, **{x: place}) for place in places]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.lab.running.experiment import Experiment
+from attentropy.lab.harness.experiment import Experiment
 
 
 class Unit(NamedTuple):
@@ -24,7 +24,7 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """An experiment with its configuration, quick or full, for seeds 0 .. seeds - 1.
 
     `options` are further words of the command line that runs it.

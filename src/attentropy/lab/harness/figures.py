@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from attentropy.lab.running.experiment import Figure
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import FigureSpec
+from attentropy.lab.harness.results import RunResults
 
 # Okabe and Ito's colours, told apart by every kind of eye; then the same with other marks
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
@@ -25,7 +25,7 @@ _STYLE = {
 }
 
 
-def draw(figure: Figure, results: Results, path: Path) -> None:
+def draw(figure: FigureSpec, results: RunResults, path: Path) -> None:
     """Write the figure to `path`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,13 +49,13 @@ def draw(figure: Figure, results: Results, path: Path) -> None:
         canvas.savefig(path, dpi=160, metadata={"Software": None})
 
 
-def _panel_title(figure: Figure, panel: Any) -> str:
+def _panel_title(figure: FigureSpec, panel: Any) -> str:
     if panel is None:
         return ""
     return panel if isinstance(panel, str) and len(panel) > 3 else f"{figure.panels} = {panel}"
 
 
-def _panel(axis: Any, figure: Figure, rows: Results, *, lines: list[Any]) -> None:
+def _panel(axis: Any, figure: FigureSpec, rows: RunResults, *, lines: list[Any]) -> None:
     for i, line in enumerate(lines):
         chosen = rows.where(**{figure.by: line})
         x, y = chosen.curve(figure.x, figure.y)
@@ -91,7 +91,7 @@ def _plain_ticks(axis: Any, places: list[Any]) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _furnish(canvas: Any, axes: Any, figure: Figure, across: int) -> None:
+def _furnish(canvas: Any, axes: Any, figure: FigureSpec, across: int) -> None:
     for i, axis in enumerate(axes):
         if i + across >= len(axes):
             axis.set_xlabel(figure.labels[0] or figure.x)

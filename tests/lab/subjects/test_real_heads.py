@@ -4,7 +4,7 @@ from torch import nn
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.lab.subjects.real import EMBEDDED, Given, embedded, real_heads
+from attentropy.lab.subjects.real_heads import EMBEDDED, Given, given_embedded, real_heads
 from attentropy.nn.layers.multihead import MultiheadAttention
 from tests.scans.tiny import Tiny
 
@@ -48,7 +48,7 @@ def test_layers_of_the_library_and_softmax_by_hand_are_taken_too():
 
 
 def test_the_embedded_model_is_the_default():
-    given = embedded()
+    given = given_embedded()
     assert given.name == EMBEDDED
     one, again = (real_heads(given, 32, texts=1, seed=0) for _ in range(2))
     assert torch.equal(one[3].logits, again[3].logits)
