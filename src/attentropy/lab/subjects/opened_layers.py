@@ -4,6 +4,7 @@ CalledOnTorch is the same attention as a call of F.scaled_dot_product_attention;
 rotary positions whose distances end at the trained length.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
-from attentropy.core.masks import causal, lookahead, lookback
-from attentropy.core.results import Attended, Stats
+from attentropy.core.masks import Mask, causal, lookahead, lookback
+from attentropy.core.results import Attended
 from attentropy.core.scales import InverseSqrt
+from attentropy.nn import join
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.positions.encodings import ALiBi
@@ -86,8 +88,12 @@ class ClippedRotary(nn.Module):
     """A rotary layer that sees every key, those `reach` or more away as if they were at `reach`.
 
     No distance is new to a model trained on more than `reach` tokens, so that what is lost at
-    greater lengths is lost to the number of keys. Near keys, those far before and those far behind
-    are three calls, merged by their lse.
+    greater lengths is lost to the number of keys. Near keys, those far behind and those far ahead
+    are attended to apart and joined.
+
+    Args:
+        layer: a layer of attentropy.nn with rotary positions.
+        reach: the largest distance that a query and a key may have.
     """
 
     def __init__(self, layer: AttentionLayer, reach: int) -> None:
@@ -95,64 +101,28 @@ class ClippedRotary(nn.Module):
         self.layer, self.reach = layer, reach
 
     def forward(self, x: Tensor) -> Attended:
-        """Outputs [B,N,width] and statistics, without largest logits."""
+        """Outputs [B,N,width] and statistics."""
         q, k, v, gate = parts(self.layer, x)
         visible = _visible(self.layer, x.shape[1])
         q = q * _scale(self.layer, q.shape[-1], visible)[..., None]
         found = [self._near(q, k, v)]
         if x.shape[1] > self.reach:
-            found.append(self._before(q, k, v, self.reach))
+            found.append(self._far(q, k, v, self.reach, ~lookback(self.reach)))
             if self.layer.mask is None:
-                turned = self._before(q.flip(2), k.flip(2), v.flip(2), -self.reach)
-                found.append(Seen(*(part.flip(2) for part in turned)))
-        out, lse, entropy, collision = merged(found)
-        stats = Stats(entropy, lse, None, None, collision, visible.expand(lse.shape))
+                found.append(self._far(q, k, v, -self.reach, ~lookahead(self.reach)))
+        out, stats = reduce(join, found)
         return Attended(joined(self.layer, out, gate), stats)
 
-    def _near(self, q: Tensor, k: Tensor, v: Tensor) -> "Seen":
+    def _near(self, q: Tensor, k: Tensor, v: Tensor) -> Attended:
         near = lookback(self.reach) & lookahead(self.reach)
         mask = near if self.layer.mask is None else near & causal
         positions = _rotary(self.layer)
-        return seen(attend(positions.rotate(q), positions.rotate(k), v, mask=mask, scale=1.0))
+        return attend(positions.rotate(q), positions.rotate(k), v, mask=mask, scale=1.0)
 
-    def _before(self, q: Tensor, k: Tensor, v: Tensor, distance: int) -> "Seen":
-        """Row i sees keys up to i - reach, every one of them at `distance`."""
-        kept = slice(0, q.shape[2] - self.reach)
-        rows = _rotary(self.layer).rotate(q[:, :, self.reach :, None], first=distance)[..., 0, :]
-        far = seen(attend(rows, k[:, :, kept], v[:, :, kept], mask=causal, scale=1.0))
-        blanks = (0.0, -torch.inf, 0.0, 0.0)
-        return Seen(*(_led(part, self.reach, x) for part, x in zip(far, blanks, strict=True)))
-
-
-class Seen(NamedTuple):
-    """What some of the keys give every row."""
-
-    out: Tensor
-    lse: Tensor
-    entropy: Tensor
-    collision: Tensor
-
-
-def seen(attended: Attended) -> Seen:
-    """The mergeable part of a result of attend()."""
-    out, stats = attended
-    assert stats.lse is not None
-    assert stats.entropy is not None
-    return Seen(out, stats.lse, stats.entropy, stats.collision)
-
-
-def merged(found: list[Seen]) -> Seen:
-    """Shares w = softmax(lse): out = sum w out, H = sum w (H - log w), C = sum w^2 C."""
-    out, each, entropy, collision = (torch.stack(parts) for parts in zip(*found, strict=True))
-    lse = each.logsumexp(0)
-    w = (each - lse).exp()
-    own = (w * entropy).sum(0) + torch.special.entr(w).sum(0)
-    return Seen((w[..., None] * out).sum(0), lse, own, (w.square() * collision).sum(0))
-
-
-def _led(x: Tensor, rows: int, value: float) -> Tensor:
-    """`rows` rows of a value before those of x [B,H,Q] or [B,H,Q,D]."""
-    return torch.cat([x.new_full((*x.shape[:2], rows, *x.shape[3:]), value), x], 2)
+    def _far(self, q: Tensor, k: Tensor, v: Tensor, distance: int, mask: Mask) -> Attended:
+        """Keys that the mask shows, every one of them at `distance` behind the query."""
+        turned = _rotary(self.layer).rotate(q[:, :, :, None], first=distance)[..., 0, :]
+        return attend(turned, k, v, mask=mask, scale=1.0)
 
 
 def _visible(layer: AttentionLayer, n: int) -> Tensor:
