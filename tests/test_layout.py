@@ -15,9 +15,10 @@ SOURCE = Path(attentropy.__file__).parent
 TESTS = Path(__file__).parent
 ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 NOT_MIRRORED = (
-    "analysis", "attention", "core", "distributed", "kernels", "models", "nn", "report", "scans",
-    "training",
+    "analysis", "cli/models", "cli/training", "core", "distributed", "kernels", "models", "nn",
+    "report", "scans", "training",
 )  # fmt: skip
+MIRRORED = [room for room in ROOMS if room not in NOT_MIRRORED]
 ELSEWHERE = {
     "docs": "pages, examples and docstrings are tested as a reader would try them",
     "test_layout.py": "the tree itself",
@@ -28,7 +29,10 @@ MOST_MODULES, MOST_LINES = 12, 500
 SAME_NAME = {
     "AttentionCallback": "one for each trainer, which users import from one of the two only",
 }
-NAMES_TO_TELL_APART = ()
+NAMES_TO_TELL_APART = (
+    "ALiBi", "Alarm", "Change", "Finding", "Flow", "Found", "Gradients", "Layer", "Origin", "Part",
+    "Plan", "Profile", "Ring", "Rows", "Run", "Sample", "Share", "Softmax", "Sums", "Terms",
+)  # fmt: skip
 
 
 @cache
@@ -53,8 +57,16 @@ def test_of(module):
 test_of.__test__ = False
 
 
+def belongs(path, room):
+    """Is it a file of the room, and not of another one inside it that is not mirrored yet?"""
+    inner = [other for other in NOT_MIRRORED if other.startswith(f"{room}/")]
+    return not any(path.is_relative_to(other) for other in inner)
+
+
 def untested(room):
-    return [str(m.relative_to(SOURCE)) for m in modules(SOURCE / room) if not test_of(m).exists()]
+    """Modules of a room without a test of their name."""
+    lacking = [m.relative_to(SOURCE) for m in modules(SOURCE / room) if not test_of(m).exists()]
+    return [str(path) for path in lacking if belongs(path, room)]
 
 
 def homeless(room):
@@ -65,16 +77,16 @@ def homeless(room):
         names = {p.stem.lstrip("_") for p in (SOURCE / package).glob("*.py")} | {package.name}
         about = path.stem.removeprefix("test_")
         if not any(about == name or about.startswith(f"{name}_") for name in names):
-            lost.append(str(path.relative_to(TESTS)))
-    return lost
+            lost.append(path.relative_to(TESTS))
+    return [str(path) for path in lost if belongs(path, room)]
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room not in NOT_MIRRORED])
+@pytest.mark.parametrize("room", MIRRORED)
 def test_every_module_has_a_test_of_its_name(room):
     assert untested(room) == []
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room not in NOT_MIRRORED])
+@pytest.mark.parametrize("room", MIRRORED)
 def test_every_test_belongs_to_a_module_or_to_a_package(room):
     assert homeless(room) == []
 

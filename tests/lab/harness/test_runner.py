@@ -5,11 +5,9 @@ import pytest
 import torch
 
 from attentropy._version import __version__
-from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.lab.harness.run_folder import RunFolderError
 from attentropy.lab.harness.run_plan import RunPlan
 from attentropy.lab.harness.runner import run
-from tests.lab.harness.toy import TOY, Config, measure
+from tests.lab.harness.toy import TOY, measure
 
 
 def rows(path):
@@ -93,31 +91,3 @@ def test_a_half_written_unit_is_measured_again(tmp_path):
     unit.unlink()
     run(RunPlan(TOY, seeds=1), out, resume=True)
     assert rows(out) == want
-
-
-def test_directories_do_not_mix(tmp_path):
-    out = tmp_path / "toy"
-    run(RunPlan(TOY, seeds=1), out)
-    with pytest.raises(RunFolderError, match="holds this run already: add --resume"):
-        run(RunPlan(TOY, seeds=1), out)
-    with pytest.raises(RunFolderError, match=r"another configuration \(seeds 1, not 2\)"):
-        run(RunPlan(TOY, seeds=2), out, resume=True)
-    other = replace(TOY, full=Config(lengths=(3,)))
-    with pytest.raises(RunFolderError, match=r"\(lengths \[2, 4\], not \[3\]\)"):
-        run(RunPlan(other, seeds=1), out, resume=True)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").write_text("")
-    with pytest.raises(RunFolderError, match="is not empty and holds no run of the lab"):
-        run(RunPlan(TOY, seeds=1), tmp_path / "mine")
-
-
-def test_seeds():
-    with pytest.raises(ArgumentError, match="seeds must be >= 1, got 0"):
-        RunPlan(TOY, seeds=0)
-    with pytest.raises(ArgumentTypeError, match="seeds must be an integer, got 1.5"):
-        RunPlan(TOY, seeds=1.5)
-
-
-def test_unit_names_are_file_names_and_differ():
-    names = [unit.name for unit in RunPlan(TOY, seeds=2).units()]
-    assert names == ["a_b-seed0", "a_b-seed1", "c_d-seed0", "c_d-seed1"]
