@@ -18,7 +18,20 @@ from attentropy.core.masks import causal as causal_mask
 
 
 class BenchCase(NamedTuple):
-    """A shape to measure. `queries` 0: one per key; `window` 0: none, else causal within it."""
+    """A shape to measure.
+
+    Args:
+        batch: number of sequences.
+        heads: number of heads.
+        length: number of keys.
+        width: of queries, keys and values.
+        dtype: of all tensors.
+        causal: hides keys after the query.
+        backward: measures the gradients too.
+        queries: number of queries; 0 is one per key.
+        window: keys that a query sees, itself included; 0 is no window.
+        device: "cpu" or "cuda".
+    """
 
     batch: int
     heads: int
@@ -67,14 +80,28 @@ Contender = Callable[[Tensor, Tensor, Tensor, BenchCase], tuple[Tensor, Tensor |
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
-    """Torch's own attention, without statistics."""
+    """Torch's own attention, without statistics.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     if case.window:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=case.table()), None
     return F.scaled_dot_product_attention(q, k, v, is_causal=case.causal), None
 
 
 def eager(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor]:
-    """The full matrix and its entropy."""
+    """Output and entropy from the full matrix of weights.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     s = (q @ k.mT).float() * q.shape[-1] ** -0.5
     visible = case.table()
     if visible is not None:
@@ -86,7 +113,11 @@ def eager(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Ten
 
 
 def kernel(name: str) -> Contender:
-    """attend() by one of its kernels, all statistics on."""
+    """A contender that calls attend() with one kernel and all statistics.
+
+    Args:
+        name: kernel of attend().
+    """
 
     def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor | None]:
         out, stats = attend(q, k, v, mask=case.mask, kernel=name)
@@ -96,7 +127,11 @@ def kernel(name: str) -> Contender:
 
 
 def available(case: BenchCase) -> dict[str, Contender]:
-    """The contenders that can run a case on this machine; sdpa, the measure, comes first."""
+    """The contenders that can run a case on this machine; sdpa, the measure, comes first.
+
+    Args:
+        case: shape, precision and mask.
+    """
     if case.device == "cuda":
         from attentropy.lab.bench import cuda
 

@@ -19,7 +19,13 @@ NAMES = FLASH, CUDNN, FLEX = "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, ma
 
 
 def contenders(case: BenchCase) -> dict[str, Contender]:
-    """By name, sdpa first. Torch's flash and cuDNN attention take no mask but the causal one."""
+    """The contenders of a GPU by name, sdpa first.
+
+    Torch's flash and cuDNN attention take no mask but the causal one.
+
+    Args:
+        case: shape, precision and mask.
+    """
     found: dict[str, Contender] = {"sdpa": sdpa}
     if not case.window:
         found[FLASH] = backend(SDPBackend.FLASH_ATTENTION)
@@ -28,7 +34,11 @@ def contenders(case: BenchCase) -> dict[str, Contender]:
 
 
 def backend(which: SDPBackend) -> Contender:
-    """Torch's attention held to one backend."""
+    """A contender that calls torch's attention with one backend only.
+
+    Args:
+        which: backend of torch.
+    """
 
     def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
         with sdpa_kernel(which):
@@ -38,7 +48,14 @@ def backend(which: SDPBackend) -> Contender:
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
-    """FlexAttention, compiled, with its auxiliary outputs: lse and largest score."""
+    """FlexAttention, compiled, with its auxiliary outputs: lse and largest score.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     from torch.nn.attention.flex_attention import AuxRequest
 
     wanted = AuxRequest(lse=True, max_scores=True)
@@ -85,7 +102,11 @@ def describe() -> dict[str, str]:
 
 
 def peak_extra(call: Callable[[], None]) -> float:
-    """MiB that torch allocated on the card at the peak of a call above the level before it."""
+    """MiB that torch allocated on the card at the peak of a call above the level before it.
+
+    Args:
+        call: what is measured.
+    """
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -13,7 +13,11 @@ def fma_peak() -> float | None:
 
 
 def operations(case: BenchCase) -> float:
-    """Multiplications and additions of the matrix products of a case; 5 products backward."""
+    """Multiplications and additions of the matrix products of a case; 5 products backward.
+
+    Args:
+        case: shape, precision and mask.
+    """
     queries = case.queries or case.length
     pairs = queries * case.length / (2 if case.causal and not case.queries else 1)
     if case.window:

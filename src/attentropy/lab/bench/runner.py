@@ -47,7 +47,13 @@ def measure(
 ) -> Iterator[BenchResult]:
     """Time the available contenders on a case, after checking that each is right.
 
-    `missing` is told of contenders of a GPU that cannot run the case.
+    Args:
+        case: shape, precision and mask.
+        repeat: largest number of rounds.
+        memory: measures peak memory too.
+        seconds: time after which no further round starts.
+        only: names of contenders to keep beside sdpa; all if empty.
+        missing: called with a sentence for each contender that this GPU cannot run.
     """
     on_card = case.device == "cuda"
     runs = {n: run for n, run in available(case).items() if not only or n in ("sdpa", *only)}
@@ -109,7 +115,11 @@ class Timings:
 
 
 def label(case: BenchCase) -> str:
-    """A case in words."""
+    """A case in words.
+
+    Args:
+        case: shape, precision and mask.
+    """
     size = ",".join(str(n) for n in case[:4])
     kind = str(case.dtype).removeprefix("torch.")
     shape = f"window {case.window}" if case.window else "causal" if case.causal else "full"
@@ -132,8 +142,13 @@ def interleaved(
 ) -> dict[str, Timings]:
     """Times of every call, taken in turns whose order alternates.
 
-    `repeat` rounds, or as many as start within about `seconds`, but three at least. Calls of
-    microseconds are repeated within a round; `wait` returns when the device is done.
+    Calls of microseconds are repeated within a round. There are three rounds at least.
+
+    Args:
+        calls: what is measured, by name.
+        repeat: largest number of rounds.
+        seconds: time after which no further round starts.
+        wait: returns when the device has finished.
     """
     taken = {name: Timings([]) for name in calls}
     inner = {name: max(1, int(2e-3 / _timed(call, 1, wait).wall)) for name, call in calls.items()}
@@ -172,7 +187,13 @@ def _once(
 
 
 def check(name: str, run: Contender, case: BenchCase) -> None:
-    """Raise unless a contender gives the reference's output and entropy on a small case."""
+    """Raise unless a contender gives the reference's output and entropy on a small case.
+
+    Args:
+        name: of the contender, for the message.
+        run: the contender.
+        case: shape, precision and mask.
+    """
     small = case._replace(batch=1, heads=1, length=min(case.length, 160), backward=False)
     small = small._replace(window=min(case.window, 40))
     tensors = small.tensors()
@@ -191,7 +212,12 @@ def check(name: str, run: Contender, case: BenchCase) -> None:
 
 
 def as_json(results: list[BenchResult], *, device: str = "cpu") -> dict[str, Any]:
-    """Results with the machine they were taken on."""
+    """Results with the machine they were taken on.
+
+    Args:
+        results: what measure() gave.
+        device: "cpu" or "cuda".
+    """
     from attentropy.lab.bench.machine import describe
 
     machine = describe() | (cuda.describe() if device == "cuda" else {})

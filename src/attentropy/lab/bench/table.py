@@ -44,6 +44,10 @@ def quick_cases() -> list[BenchCase]:
 
 
 def on_cuda(cases: list[BenchCase]) -> list[BenchCase]:
-    """The same shapes for a GPU: in bfloat16, which flash and cuDNN need, each once."""
+    """The same shapes for a GPU: in bfloat16, which flash and cuDNN need, each once.
+
+    Args:
+        cases: cases of a CPU.
+    """
     moved = (case._replace(dtype=torch.bfloat16, device="cuda") for case in cases)
     return list(dict.fromkeys(moved))

@@ -32,7 +32,12 @@ __all__ = ["CLAIMS", "MEANINGS", "Claim", "ClaimResult", "find", "run"]
 
 
 def find(ids: tuple[str, ...] = (), sources: tuple[str, ...] = ()) -> list[Claim]:
-    """Claims with one of the ids (a hyphen may stand for a dash) and of one of the sources."""
+    """Claims that have one of the ids and one of the sources.
+
+    Args:
+        ids: ids of the audit, in which a hyphen may stand for a dash; all if empty.
+        sources: "000" to "004", "ID" or "REM"; all if empty.
+    """
     wanted = {_spelling(id_) for id_ in ids}
     unknown = wanted - {_spelling(id_) for id_ in CLAIMS}
     if unknown:

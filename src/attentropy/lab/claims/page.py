@@ -24,7 +24,11 @@ computation with a fixed seed, and its verdict follows from the numbers in the l
 
 
 def numbers_text(numbers: dict[str, float]) -> str:
-    """name=value pairs, four digits each; what is rounding of zero is shown as such."""
+    """name=value pairs, four digits each; what is rounding of zero is shown as such.
+
+    Args:
+        numbers: by name.
+    """
     return ", ".join(f"{name}={_short(value)}" for name, value in numbers.items())
 
 
@@ -33,7 +37,11 @@ def _short(value: float) -> str:
 
 
 def render(measured: Sequence[tuple[Claim, ClaimResult]]) -> str:
-    """The whole page."""
+    """The whole page as Markdown.
+
+    Args:
+        measured: claims with their results.
+    """
     counts = Counter(result.verdict for _, result in measured)
     legend = "\n".join(f"- **{v}** ({counts[v]}): {text}" for v, text in MEANINGS.items())
     parts = [_HEAD, f"{len(measured)} claims:\n\n{legend}\n"]

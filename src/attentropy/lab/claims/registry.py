@@ -43,7 +43,11 @@ class Claim:
         return self.id.split("-")[0]
 
     def agrees(self, result: ClaimResult) -> bool:
-        """Whether the measured verdict is the expected one."""
+        """True if the measured verdict is the expected one.
+
+        Args:
+            result: what measure() gave.
+        """
         return result.verdict == self.expected
 
 
@@ -53,7 +57,14 @@ _TABLE: dict[str, Claim] = {}
 def claim(
     id_: str, expected: str, statement: str, correction: str
 ) -> Callable[[Callable[[], ClaimResult]], Callable[[], ClaimResult]]:
-    """Register the decorated measure under an id of the audit."""
+    """Register the decorated measure under an id of the audit.
+
+    Args:
+        id_: id of the audit.
+        expected: verdict of the audit.
+        statement: what the document says.
+        correction: what is right, or sharper.
+    """
 
     def register(measure: Callable[[], ClaimResult]) -> Callable[[], ClaimResult]:
         if id_ in _TABLE:
@@ -85,12 +96,23 @@ def _plain(numbers: dict[str, Any]) -> dict[str, float]:
 
 
 def holds_if(condition: Any, /, **numbers: Any) -> ClaimResult:
-    """The statement as it stands."""
+    """Verdict on a statement without conditions: it holds or is false.
+
+    Args:
+        condition: does the statement hold?
+        numbers: what was measured.
+    """
     return ClaimResult(HOLDS if bool(condition) else FALSE, _plain(numbers))
 
 
 def conditional(inside: Any, outside: Any, /, **numbers: Any) -> ClaimResult:
-    """`inside`: true where its conditions are met; `outside`: true without them as well."""
+    """Verdict on a statement with conditions: it holds, holds under them only, or is false.
+
+    Args:
+        inside: does it hold where its conditions are met?
+        outside: does it hold without them too?
+        numbers: what was measured.
+    """
     if not bool(inside):
         return ClaimResult(FALSE, _plain(numbers))
     return ClaimResult(HOLDS if bool(outside) else COND, _plain(numbers))
@@ -99,7 +121,14 @@ def conditional(inside: Any, outside: Any, /, **numbers: Any) -> ClaimResult:
 def approximate(
     error: Any, within: float, /, *, sharper: Any = True, **numbers: Any
 ) -> ClaimResult:
-    """`error` of the statement; `sharper`: whether its exact replacement was confirmed too."""
+    """Verdict on an approximation: exact, within its error, or false.
+
+    Args:
+        error: of the statement.
+        within: the largest error of an approximation.
+        sharper: is the exact replacement confirmed?
+        numbers: what else was measured.
+    """
     found = _plain({"error": error} | numbers)
     if not bool(sharper):
         return ClaimResult(UNCLEAR, found)
@@ -108,13 +137,23 @@ def approximate(
 
 
 def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> ClaimResult:
-    """`claimed`: does the statement survive the test; `corrected`: does its correction."""
+    """Verdict on a statement that the audit calls false.
+
+    Args:
+        claimed: does the statement survive the test?
+        corrected: does its correction?
+        numbers: what was measured.
+    """
     if bool(claimed):
         return ClaimResult(HOLDS, _plain(numbers))
     return ClaimResult(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
 
 
 def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, ClaimResult]]:
-    """Measure one claim after another."""
+    """Measure one claim after another.
+
+    Args:
+        claims: what to measure.
+    """
     for one in claims:
         yield one, one.measure()

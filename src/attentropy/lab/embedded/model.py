@@ -71,7 +71,13 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Features [B, n, width] -> the same shape."""
+        """Features [B, n, width] -> the same shape.
+
+        Args:
+            x: features [B, n, width].
+            cos: cosines of the rotary angles, [H, n, D/2].
+            sin: sines of the rotary angles, [H, n, D/2].
+        """
         x = torch.cat([x[:, :1] + self.start, x[:, 1:]], 1)  # the first position is marked
         q, k, v = (
             part(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -93,7 +99,11 @@ class Feedforward(nn.Module):
         self.down = nn.Linear(shape.expansion * shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [..., width] -> the same shape."""
+        """Features [..., width] -> the same shape.
+
+        Args:
+            x: features [..., width].
+        """
         return self.down(F.relu(self.up(x)).square())
 
 
@@ -108,7 +118,13 @@ class DecoderLayer(nn.Module):
         self.feedforward = Feedforward(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Features [B, n, width] -> the same shape."""
+        """Features [B, n, width] -> the same shape.
+
+        Args:
+            x: features [B, n, width].
+            cos: cosines of the rotary angles, [H, n, D/2].
+            sin: sines of the rotary angles, [H, n, D/2].
+        """
         x = x + self.attention(self.attention_norm(x), cos, sin)
         return x + self.feedforward(self.feedforward_norm(x))
 
@@ -130,7 +146,11 @@ class EmbeddedModel(nn.Module):
         self.register_buffer("frequencies", _frequencies(self.shape), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens [B, n], integers below 256 -> logits [B, n, 256]."""
+        """Logits of the next byte, [B, n, 256].
+
+        Args:
+            tokens: bytes [B, n], integers below 256.
+        """
         if tokens.ndim != 2 or tokens.shape[1] < 1:
             raise ArgumentError("tokens", "of shape [B, n] with n >= 1", tuple(tokens.shape))
         x = self.embedding(tokens)
@@ -143,7 +163,13 @@ class EmbeddedModel(nn.Module):
 
 
 def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
-    """Write the weights in float16, with `notes` and the shape as JSON in the metadata."""
+    """Write the weights in float16, with `notes` and the shape as JSON in the metadata.
+
+    Args:
+        model: what to write.
+        path: of the safetensors file.
+        notes: what to say of its making.
+    """
     from safetensors.torch import save_file
 
     tensors = {name: t.detach().half().contiguous() for name, t in model.state_dict().items()}
@@ -156,7 +182,11 @@ def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
 
 
 def load_model(path: Path) -> EmbeddedModel:
-    """The model saved by `save_model`, in float32 and eval mode."""
+    """The model saved by `save_model`, in float32 and eval mode.
+
+    Args:
+        path: of a file that `save_model` wrote.
+    """
     from safetensors.torch import load_file
 
     model = EmbeddedModel(ModelShape(**read_notes(path)["shape"]))
@@ -165,7 +195,11 @@ def load_model(path: Path) -> EmbeddedModel:
 
 
 def read_notes(path: Path) -> dict[str, Any]:
-    """The notes and the shape that `save_model` wrote beside the weights."""
+    """The notes and the shape that `save_model` wrote beside the weights.
+
+    Args:
+        path: of a file that `save_model` wrote.
+    """
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as stored:

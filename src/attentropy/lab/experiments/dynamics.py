@@ -48,7 +48,13 @@ class DynamicsConfig:
 
 
 def measure(config: DynamicsConfig, condition: str, seed: int) -> list[Row]:
-    """Losses and the entropy of each head, every few steps."""
+    """Losses and the entropy of each head, every few steps.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         unseen = _train(config, condition, seed, path)
@@ -100,7 +106,12 @@ def _judged(model: ByteModel, text: Tensor, length: int) -> float:
 
 
 def read_off(run: StoredRun, unseen: dict[int, float]) -> list[Row]:
-    """Rows of a stored run: a loss for each sample, and the numbers of every head."""
+    """Rows of a stored run: a loss for each sample, and the numbers of every head.
+
+    Args:
+        run: what the monitor stored.
+        unseen: loss on unseen text at each sampled step.
+    """
     losses = dict(run.losses)
     rows: list[Row] = []
     for i, step in enumerate(run.steps):
@@ -114,7 +125,11 @@ def read_off(run: StoredRun, unseen: dict[int, float]) -> list[Row]:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Does the entropy fall from log n, do layers differ, what does overfitting do."""
+    """Say whether the entropy falls from log n, how layers differ, what overfitting does.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_course(results.where(condition=text), text) for text in results.values("condition")]
     lines.append(_layers(results))
     known = results.values("condition")
@@ -211,7 +226,11 @@ def _least(losses: RunResults) -> str:
 
 
 def conditions(config: DynamicsConfig) -> Sequence[str]:
-    """How much text there is."""
+    """Amounts of text, and whether entropy is rewarded.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (PLENTY, LITTLE, REWARDED)
 
 

@@ -33,7 +33,13 @@ class InitConfig:
 
 
 def measure(config: InitConfig, condition: str, seed: int) -> list[Row]:
-    """One scheme at every d_k, or training from every spread."""
+    """One scheme at every d_k, or training from every spread.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     if condition != "spread":
         return [
             _scheme(config, condition, d, scaled)
@@ -110,7 +116,11 @@ def _lookup(config: InitConfig, rng: torch.Generator) -> tuple[Tensor, Tensor, T
 
 
 def conclude(results: RunResults) -> list[str]:
-    """How entropy, gradient and the result of training depend on the start."""
+    """Say how entropy, gradient and the result of training depend on the start.
+
+    Args:
+        results: rows of a run.
+    """
     fresh = results.where(condition=SCHEMES)
     off = max(abs(r["entropy"] - r["theory"]) for r in fresh if r["scale"] == "1/sqrt d")
     wide = max(fresh.values("d_k"))
@@ -136,7 +146,11 @@ def conclude(results: RunResults) -> list[str]:
 
 
 def conditions(config: InitConfig) -> Sequence[str]:
-    """Schemes, and training from a given spread."""
+    """Schemes of initialisation, and training from a given spread.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (*SCHEMES, "spread")
 
 

@@ -72,7 +72,11 @@ class LanguageConfig:
 
 
 def conditions(config: LanguageConfig) -> Sequence[str]:
-    """Model and rule of training."""
+    """Names of model and rule of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [f"{m}, {r}" for m, r in TRAINED if m in config.models and r in config.rules]
 
 
@@ -84,7 +88,14 @@ def _named(condition: str) -> tuple[str, str, str]:
 
 
 def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """What the model sees, and the bytes asked for (-100 where nothing is asked)."""
+    """What the model sees, and the bytes asked for (-100 where nothing is asked).
+
+    Args:
+        task: "causal" or "masked".
+        tokens: bytes [B,N+1].
+        hidden: share of the bytes to hide in the masked task.
+        rng: source of random numbers.
+    """
     if task == "causal":
         return tokens[:, :-1], tokens[:, 1:]
     tokens = tokens[:, :-1]
@@ -95,7 +106,15 @@ def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tup
 def trained(
     config: LanguageConfig, model: ByteModel, task: str, text: Tensor, rng: torch.Generator
 ) -> float:
-    """Train; returns the first step at which the smoothed loss is below the target."""
+    """Train a model; return the first step at which the smoothed loss is below the target.
+
+    Args:
+        config: sizes of the experiment.
+        model: what to train.
+        task: "causal" or "masked".
+        text: to learn from.
+        rng: source of random numbers.
+    """
     n = TASKS[task]
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, fused=True)
     plan = torch.optim.lr_scheduler.OneCycleLR(optimiser, config.rate, config.steps, pct_start=0.1)
@@ -125,7 +144,13 @@ class Tested(NamedTuple):
 
 
 def measure(config: LanguageConfig, condition: str, seed: int) -> list[Row]:
-    """Train one model, test it at every length as trained and under rules of the test."""
+    """Train one model, test it at every length as trained and under rules of the test.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     task, kind, rule = _named(condition)
     torch.manual_seed(config.first + seed)
     rng = torch.Generator().manual_seed(config.first + seed)
@@ -197,7 +222,15 @@ def _changed(
 
 
 def judge(config: LanguageConfig, model: ByteModel, task: str, text: Tensor, n: int) -> Row:
-    """Accuracy, perplexity and entropy on the last bytes (causal) or the hidden ones (masked)."""
+    """Accuracy, perplexity and entropy on the last bytes (causal) or the hidden ones (masked).
+
+    Args:
+        config: sizes of the experiment.
+        model: a trained model.
+        task: "causal" or "masked".
+        text: held out of training.
+        n: bytes that the model reads.
+    """
     longest = max(config.times) * TASKS[task]
     count = config.windows if task == "causal" else max(2, config.tested // n)
     ends = torch.linspace(longest + 1, len(text), count).long()

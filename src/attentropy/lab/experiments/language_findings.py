@@ -39,7 +39,11 @@ CHOSEN = (
 
 
 def conclude(results: RunResults) -> list[str]:
-    """The published comparison, every model, why it fails, log n under RoPE, entropy, steps."""
+    """Compare with the published numbers, model by model; say why models fail and what helps.
+
+    Args:
+        results: rows of a run.
+    """
     tested = results.where(task=tuple(TASKS))
     lines = [*_aim(tested)]
     for task in tested.values("task"):

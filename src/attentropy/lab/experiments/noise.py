@@ -97,7 +97,14 @@ def _predicted(p: Array, values: Array, law: str, rho: float | Array) -> float:
 def measure(
     config: NoiseConfig, condition: str, seed: int, *, given: Given | None = None
 ) -> list[Row]:
-    """Root mean square error at every length, for flat and peaked rows, or those of a model."""
+    """Root mean square error at every length, for flat and peaked rows, or those of a model.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+        given: model whose heads are taken; None takes the embedded one.
+    """
     rng = np.random.default_rng([seed, *condition.encode()])
     if condition == REAL:
         return _real(config, seed, rng, given_embedded() if given is None else given)
@@ -154,7 +161,11 @@ def _visible(head: Head) -> tuple[Array, Array | None]:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """The measured slopes beside what theory says."""
+    """Compare the measured slopes with those of the theory.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for row in ("flat", "peaked"):
         slopes = {
@@ -203,12 +214,20 @@ def _said_of_real(real: RunResults) -> str:
 
 
 def conditions(config: NoiseConfig) -> Sequence[str]:
-    """Laws of noise, and real heads where the embedded model is installed."""
+    """Laws of noise, and real heads where the embedded model is installed.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [*config.laws, REAL] if has_embedded() else config.laws
 
 
 def on(given: Given) -> Experiment:
-    """This experiment with the real heads of a given model."""
+    """This experiment with the real heads of a given model.
+
+    Args:
+        given: model, text and name.
+    """
     return on_heads(
         EXPERIMENT, given, conditions=lambda config: [*config.laws, REAL], measure=measure
     )

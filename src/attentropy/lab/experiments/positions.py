@@ -31,7 +31,13 @@ class PositionsConfig:
 
 
 def measure(config: PositionsConfig, condition: str, seed: int) -> list[Row]:
-    """Entropy and the share of position at every strength."""
+    """Entropy and the share of position at every strength.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     kind, content = condition.split(", ")
     amount = 1.0 if content == "content" else 0.0
@@ -81,7 +87,11 @@ def _judged(q: Tensor, k: Tensor, bias: ALiBi | None) -> Row:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Where attention is uniform, useful and collapsed."""
+    """Say at which strengths attention is uniform, useful and collapsed.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for condition in results.values("condition"):
         chosen = results.where(condition=condition)
@@ -109,7 +119,11 @@ def _span(values: list[float]) -> str:
 
 
 def conditions(config: PositionsConfig) -> Sequence[str]:
-    """Two kinds of positions, each with and without content."""
+    """Two kinds of positions, each with and without content.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [f"{kind}, {c}" for kind in (ABSOLUTE, RELATIVE) for c in ("content", "no content")]
 
 

@@ -61,7 +61,13 @@ def _scale(name: str, config: RetrievalConfig) -> Scale:
 
 
 def train(config: RetrievalConfig, name: str, seed: int) -> Retriever:
-    """A model trained on sets of shortest .. longest items."""
+    """A model trained on sets of shortest .. longest items.
+
+    Args:
+        config: sizes of the experiment.
+        name: rule of the scale.
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     model = Retriever(config.width, _scale(name, config))
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=0.01)
@@ -80,7 +86,14 @@ def train(config: RetrievalConfig, name: str, seed: int) -> Retriever:
 
 
 def holding(model: Retriever, k: Tensor, v: Tensor, wanted: float) -> float:
-    """The scale at which unlabelled sets have the mean entropy `wanted`, by bisection."""
+    """The scale at which unlabelled sets have the mean entropy `wanted`, by bisection.
+
+    Args:
+        model: a trained model.
+        k: keys of the sets.
+        v: values of the sets.
+        wanted: mean entropy to reach.
+    """
     low, high = -2.0, 24.0  # logarithms of the factor on 1/sqrt d
     root = k.shape[-1] ** -0.5
     for _ in range(24):
@@ -101,7 +114,13 @@ class Reference:
 
 @torch.no_grad()
 def reference(model: Retriever, config: RetrievalConfig, rng: torch.Generator) -> Reference:
-    """Spread of the scaled logits in a row, and mean entropies, on unlabelled sets."""
+    """Spread of the scaled logits in a row, and mean entropies, on unlabelled sets.
+
+    Args:
+        model: a trained model.
+        config: sizes of the experiment.
+        rng: source of random numbers.
+    """
     priority, kind, _ = sets(1024, config.longest, rng)
     k, v = model.encoded(priority, kind)
     logits = (model.asked(k) @ k.transpose(2, 3)) * config.width**-0.5
@@ -129,7 +148,15 @@ def _at_test(
 def evaluate(
     model: Retriever, name: str, config: RetrievalConfig, known: Reference, rng: torch.Generator
 ) -> list[Row]:
-    """Accuracy and entropy at every length, under every rule, on the same sets."""
+    """Accuracy and entropy at every length, under every rule, on the same sets.
+
+    Args:
+        model: a trained model.
+        name: rule that it was trained with.
+        config: sizes of the experiment.
+        known: what it does at the longest trained sets.
+        rng: source of random numbers.
+    """
     rows: list[Row] = []
     for n in config.lengths:
         scales: dict[str, Scale] = {name: model.scale}
@@ -184,7 +211,13 @@ def _one_class(model: Retriever, known: Reference, n: int, rng: torch.Generator)
 
 
 def measure(config: RetrievalConfig, condition: str, seed: int) -> list[Row]:
-    """Train with one rule, test with it (and, for 1/sqrt d, with rules of the test)."""
+    """Train with one rule, test with it (and, for 1/sqrt d, with rules of the test).
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     torch.manual_seed(config.first + seed)
     model = train(config, condition, config.first + seed)
     rng = torch.Generator().manual_seed(1000 + config.first + seed)
@@ -194,7 +227,11 @@ def measure(config: RetrievalConfig, condition: str, seed: int) -> list[Row]:
 
 
 def gains(results: RunResults) -> RunResults:
-    """The rows with `gain`: points above 1/sqrt d, on the same sets of the same seed."""
+    """The rows with `gain`: points above 1/sqrt d, on the same sets of the same seed.
+
+    Args:
+        results: rows of a run.
+    """
     scored = [row for row in results if row.get("accuracy") is not None]
     base = {(row["seed"], row["n"]): row["accuracy"] for row in scored if row["rule"] == PLAIN}
     rows = []
@@ -218,7 +255,11 @@ TRIAL = {1024: (18.0, 83.4), 4096: (30.8, 56.8)}
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Gains over the baseline, which rule gains most, and what limits the rest."""
+    """Say what each rule gains over the baseline, and what limits the rest.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_best(results, n) for n in results.values("n") if n >= 256]
     exponent, alone = (_exponent(results, rule) for rule in (HELD, ONE_CLASS))
     leak = results.mean("leak", condition=PLAIN, kind="leak")
@@ -312,7 +353,11 @@ SHOWN = (
 
 
 def conditions(config: RetrievalConfig) -> Sequence[str]:
-    """Rules of training."""
+    """Rules of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.trained
 
 

@@ -45,7 +45,13 @@ class ScalesConfig:
 
 
 def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
-    """The rules compared; all but `mixed` equal 1/sqrt d at `reference`."""
+    """The rules compared; all but `mixed` equal 1/sqrt d at `reference`.
+
+    Args:
+        width: of queries and keys.
+        reference: number of keys at which the rules agree.
+        spread: of the scaled scores there.
+    """
     return {
         "1/sqrt d": InverseSqrt(),
         "kappa log n/d": LogLength(width**0.5 / math.log(reference)),
@@ -60,7 +66,14 @@ def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
 def measure(
     config: ScalesConfig, condition: str, seed: int, *, given: Given | None = None
 ) -> list[Row]:
-    """Entropy at every length and under every rule."""
+    """Entropy at every length and under every rule.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+        given: model whose heads are taken; None takes the embedded one.
+    """
     if condition == REAL:
         return _real(config, seed, given_embedded() if given is None else given)
     rng = torch.Generator().manual_seed(seed)
@@ -140,7 +153,11 @@ def _entropy(s: Tensor) -> float:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Which rule drifts least for each population, and how well theory did."""
+    """Say which rule moves the entropy least for each population, and how well the theory did.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for population in results.values("condition"):
         chosen = results.where(condition=population)
@@ -164,12 +181,20 @@ def conclude(results: RunResults) -> list[str]:
 
 
 def conditions(config: ScalesConfig) -> Sequence[str]:
-    """Populations; real heads only where the embedded model is installed."""
+    """Populations; real heads only where the embedded model is installed.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [p for p in config.populations if p != REAL or has_embedded()]
 
 
 def on(given: Given) -> Experiment:
-    """This experiment with the real heads of a given model."""
+    """This experiment with the real heads of a given model.
+
+    Args:
+        given: model, text and name.
+    """
     return on_heads(
         EXPERIMENT, given, conditions=lambda config: config.populations, measure=measure
     )

@@ -32,7 +32,13 @@ class SparsityConfig:
 
 
 def measure(config: SparsityConfig, condition: str, seed: int) -> list[Row]:
-    """Rows of one of the two parts."""
+    """Measure the sparsity of weights, or what it does to finding a key.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     return _forms(config, rng) if condition == FORMS else _retrieval(config, rng)
 
@@ -99,7 +105,11 @@ def _retrieval(config: SparsityConfig, rng: torch.Generator) -> list[Row]:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """How far measurement and closed forms are apart, and who finds the key."""
+    """Say how far closed forms and measurement are apart, and which weights find the key.
+
+    Args:
+        results: rows of a run.
+    """
     forms = list(results.where(condition=FORMS))
     tame = [r for r in forms if not (r["weights"] == "softmax" and r["x"] > 1.5)]
     off = max(abs(r["S"] / r["theory"] - 1) for r in tame)
@@ -123,7 +133,11 @@ def conclude(results: RunResults) -> list[str]:
 
 
 def conditions(config: SparsityConfig) -> Sequence[str]:
-    """The two parts."""
+    """The two parts of the experiment.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (FORMS, RETRIEVAL)
 
 

@@ -79,7 +79,11 @@ class Softcapped(nn.Module):
             nn.init.zeros_(bias)
 
     def forward(self, x: Tensor) -> Attended:
-        """X [B,N,width]."""
+        """Attend to [B,N,width]; the result has the same shape.
+
+        Args:
+            x: features [B,N,width].
+        """
         parts = self.inward(x).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         out, stats = attend(q, k, v, mask=causal, bias=scores.ALiBi(), softcap=20.0)
@@ -140,7 +144,12 @@ def _train(config: StabilityConfig, cure: str, rate: float, seed: int, path: Pat
 
 
 def diverged(losses: Sequence[tuple[int, float]], rise: float) -> tuple[float, float]:
-    """The step at which the smoothed loss stands `rise` above its least so far; and its last."""
+    """The step at which the smoothed loss exceeds its least value by `rise`, and its last value.
+
+    Args:
+        losses: pairs of step and loss.
+        rise: in nats.
+    """
     least = smooth = first = math.nan
     for step, loss in losses:
         if not math.isfinite(loss):
@@ -153,7 +162,13 @@ def diverged(losses: Sequence[tuple[int, float]], rise: float) -> tuple[float, f
 
 
 def read_off(run: StoredRun, config: StabilityConfig, rate: float) -> Row:
-    """What the run store says: did it diverge, when did which alarm ring, how far did heads go."""
+    """Read off a stored run whether it diverged, when alarms rang, and how far heads went.
+
+    Args:
+        run: what the monitor stored.
+        config: sizes of the experiment.
+        rate: learning rate of the run.
+    """
     when, loss = diverged(run.losses, config.rise)
     rang = {
         name: min((ring.step for ring in run.alarms if ring.name == name), default=math.nan)
@@ -189,12 +204,22 @@ def _run(config: StabilityConfig, cure: str, rate: float, seed: int) -> Row:
 
 
 def measure(config: StabilityConfig, condition: str, seed: int) -> list[Row]:
-    """One cure at every learning rate."""
+    """Train with one cure at every learning rate.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     return [_run(config, condition, rate, seed) for rate in config.rates]
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Does an alarm come first, which alarm, and which cure trains at which rate."""
+    """Say whether an alarm comes first, which one, and which cure trains at which rate.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_leads(list(results.where(condition=NONE)), "Without a cure")]
     cured = [row for row in results if row["condition"] != NONE]
     if cured:
@@ -254,7 +279,11 @@ def _held(results: RunResults) -> str:
 
 
 def conditions(config: StabilityConfig) -> Sequence[str]:
-    """Cures."""
+    """Names of the cures.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.cures
 
 

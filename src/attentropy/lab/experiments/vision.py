@@ -59,7 +59,12 @@ class PixelModel(nn.Module):
         self.head = nn.Linear(config.width, 10)
 
     def forward(self, pixels: Tensor, *, known: bool = False) -> tuple[Tensor, list[Stats]]:
-        """Logits, and the statistics of every layer; `known` places are those of training only."""
+        """Logits of the ten digits, and the statistics of every layer.
+
+        Args:
+            pixels: [B,side,side].
+            known: gives tokens the places of the training resolution only.
+        """
         side = pixels.shape[-1]
         places = repeated(_places(SIDE), side) if known else _places(side)
         x = torch.cat([pixels[..., None], places.expand(len(pixels), -1, -1, -1)], -1).flatten(1, 2)
@@ -78,14 +83,25 @@ def _attention(config: VisionConfig, rule: str) -> MultiheadAttention:
 
 
 def finer(pictures: Tensor, side: int, made: str = BILINEAR) -> Tensor:
-    """Pictures [B,8,8] as [B,side,side]."""
+    """Pictures [B,8,8] as [B,side,side].
+
+    Args:
+        pictures: [B,8,8].
+        side: multiple of 8.
+        made: BILINEAR, COPIED or EXACT.
+    """
     if made != BILINEAR:
         return repeated(pictures[..., None], side)[..., 0]
     return F.interpolate(pictures[:, None], (side, side), mode="bilinear")[:, 0]
 
 
 def repeated(grid: Tensor, side: int) -> Tensor:
-    """[...,8,8,C] as [...,side,side,C], each entry side/8 times in both directions."""
+    """[...,8,8,C] as [...,side,side,C], each entry side/8 times in both directions.
+
+    Args:
+        grid: [...,8,8,C].
+        side: multiple of 8.
+    """
     times = side // grid.shape[-2]
     return grid.repeat_interleave(times, -2).repeat_interleave(times, -3)
 
@@ -98,7 +114,11 @@ class AtLength(nn.Module):
         self.model, self.pictures = model, pictures
 
     def forward(self, which: Tensor) -> tuple[Tensor, list[Stats]]:
-        """Pictures of the numbers `which` [B,n], as n pixels each."""
+        """Answers to some pictures, shown as n pixels each.
+
+        Args:
+            which: numbers of the pictures, [B,n].
+        """
         side = math.isqrt(which.shape[1])
         logits: tuple[Tensor, list[Stats]] = self.model(finer(self.pictures[which[:, 0]], side))
         return logits
@@ -127,7 +147,13 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def measure(config: VisionConfig, condition: str, seed: int) -> list[Row]:
-    """Train at 8 x 8 with one rule, test at every side with it and with rules of the test."""
+    """Train at 8 x 8 with one rule, test at every side with it and with rules of the test.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     pictures, target = digits()
     model = PixelModel(config, condition)
@@ -192,7 +218,11 @@ def _judged(model: PixelModel, shown: Tensor, target: Tensor, *, known: bool) ->
 
 
 def conclude(results: RunResults) -> list[str]:
-    """What more patches cost, whether sharpening helps, and how far the entropy rises."""
+    """Say what more patches cost, whether sharpening helps, and how far the entropy rises.
+
+    Args:
+        results: rows of a run.
+    """
     near, far = min(results.values("patches")), max(results.values("patches"))
     there = results.where(patches=far)
     home = results.mean("accuracy", rule=PLAIN, made=BILINEAR, patches=near)
@@ -224,7 +254,11 @@ def conclude(results: RunResults) -> list[str]:
 
 
 def conditions(config: VisionConfig) -> Sequence[str]:
-    """What is trained."""
+    """Rules of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.trained
 
 

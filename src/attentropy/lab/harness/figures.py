@@ -26,7 +26,13 @@ _STYLE = {
 
 
 def draw(figure: FigureSpec, results: RunResults, path: Path) -> None:
-    """Write the figure to `path`."""
+    """Write the figure to `path`.
+
+    Args:
+        figure: what to draw.
+        results: rows of a run.
+        path: of the picture.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas

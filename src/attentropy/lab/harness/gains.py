@@ -22,7 +22,11 @@ class Gain(NamedTuple):
         return "helps" if mean > 0 else "hurts"
 
     def text(self, digits: int = 1) -> str:
-        """`+mean ± sd`."""
+        """`+mean ± sd`.
+
+        Args:
+            digits: after the point.
+        """
         mean, sd, size = self.spread
         if not size:
             return "-"
@@ -31,6 +35,13 @@ class Gain(NamedTuple):
 
 def gain(results: RunResults, metric: str, *, rule: str, over: str, **where: Any) -> Gain:
     """`metric` of one rule minus that of another, over the seeds that have both.
+
+    Args:
+        results: rows of a run.
+        metric: column to compare.
+        rule: the one rule.
+        over: the other.
+        where: columns and values that choose rows.
 
     >>> rows = [{"seed": s, "rule": r, "x": x} for s, r, x in [(0, "a", 3.0), (0, "b", 1.0)]]
     >>> gain(RunResults(rows), "x", rule="a", over="b").text()

@@ -21,7 +21,11 @@ HOMES = {
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name."""
+    """The experiment of that name; raises ArgumentError with the nearest name if there is none.
+
+    Args:
+        name: as `attentropy lab list` prints it.
+    """
     if name not in HOMES:
         raise ArgumentError("experiment", f"{_nearest(name)} of {', '.join(HOMES)}", repr(name))
     module = import_module(f"attentropy.lab.experiments.{HOMES[name]}")

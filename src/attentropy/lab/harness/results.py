@@ -15,13 +15,21 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> "Estimate":
-        """The sample standard deviation, as for seeds drawn from all possible seeds."""
+        """Mean and sample standard deviation of the finite numbers.
+
+        Args:
+            numbers: one for each seed.
+        """
         kept = [x for x in numbers if math.isfinite(x)]
         mean = statistics.fmean(kept) if kept else math.nan
         return cls(mean, statistics.stdev(kept) if len(kept) > 1 else math.nan, len(kept))
 
     def text(self, digits: int) -> str:
-        """`mean ± sd`, the mean alone for one number, a dash for none."""
+        """`mean ± sd`, the mean alone for one number, a dash for none.
+
+        Args:
+            digits: after the point.
+        """
         if not self.size:
             return "-"
         if self.size == 1:
@@ -47,15 +55,28 @@ class RunResults:
         return len(self.rows)
 
     def where(self, **wanted: Any) -> "RunResults":
-        """The rows whose columns have these values; a tuple means any of its values."""
+        """The rows whose columns have these values.
+
+        Args:
+            wanted: value of each column; a tuple allows any of its values.
+        """
         return RunResults(row for row in self.rows if all(_is(row, *w) for w in wanted.items()))
 
     def values(self, name: str) -> list[Any]:
-        """Different values of a column, in order of appearance."""
+        """Different values of a column, in the order in which they appear.
+
+        Args:
+            name: of the column.
+        """
         return list(dict.fromkeys(row[name] for row in self.rows if row.get(name) is not None))
 
     def over(self, metric: str, **wanted: Any) -> Estimate:
-        """Mean and standard deviation of a column over seeds; within a seed rows are averaged."""
+        """Mean and standard deviation of a column over seeds; rows of one seed are averaged first.
+
+        Args:
+            metric: column of numbers.
+            wanted: columns and values that choose rows.
+        """
         seeds: dict[Any, list[float]] = {}
         for i, row in enumerate(self.where(**wanted)):
             if row.get(metric) is not None:
@@ -63,11 +84,21 @@ class RunResults:
         return Estimate.of(Estimate.of(numbers).mean for numbers in seeds.values())
 
     def mean(self, metric: str, **wanted: Any) -> float:
-        """The mean alone."""
+        """The mean of a column over seeds.
+
+        Args:
+            metric: column of numbers.
+            wanted: columns and values that choose rows.
+        """
         return self.over(metric, **wanted).mean
 
     def curve(self, x: str, metric: str) -> tuple[list[Any], list[Estimate]]:
-        """Values of x in rising order, and the metric at each."""
+        """Values of x in rising order, and the metric at each.
+
+        Args:
+            x: column of places.
+            metric: column of numbers.
+        """
         places = sorted(v for v in self.values(x) if self.over(metric, **{x: v}).size)
         return places, [self.over(metric, **{x: place}) for place in places]
 

@@ -27,7 +27,14 @@ show the method, and their numbers are rough.
 
 
 def page(runs: Path, target: Path) -> str:
-    """The text of the page; of two runs of an experiment the full one is shown, then the newest."""
+    """The text of the page, with one run of each experiment.
+
+    A full run is preferred to a quick one, then the newest.
+
+    Args:
+        runs: folder of runs.
+        target: the page, which links figures relative to itself.
+    """
     chosen: dict[str, tuple[Path, dict]] = {}
     for path in sorted(runs.glob(f"**/{RESULTS}")):
         about = json.loads(path.read_text(encoding="utf-8"))

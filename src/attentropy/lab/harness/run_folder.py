@@ -29,7 +29,11 @@ class RunFolder:
         self.path, self.plan = path, plan
 
     def open(self, *, resume: bool) -> None:
-        """Make the directory, or check that it holds this very plan and may be continued."""
+        """Make the directory, or check that it holds this very plan and may be continued.
+
+        Args:
+            resume: continues a run that is there.
+        """
         stored = self.path / PLAN
         if not stored.exists():
             if self.path.is_dir() and any(self.path.iterdir()):
@@ -49,11 +53,20 @@ class RunFolder:
             )
 
     def has(self, unit: Unit) -> bool:
-        """Was the unit finished before?"""
+        """True if the unit is finished.
+
+        Args:
+            unit: one seed of one condition.
+        """
         return self._file(unit).exists()
 
     def save(self, unit: Unit, rows: list[dict[str, Any]]) -> None:
-        """Keep the rows of a finished unit."""
+        """Keep the rows of a finished unit.
+
+        Args:
+            unit: one seed of one condition.
+            rows: what was measured.
+        """
         named = [{"condition": unit.condition, "seed": unit.seed, **row} for row in rows]
         self._write(f"units/{unit.name}.json", _json(named))
 
@@ -63,7 +76,11 @@ class RunFolder:
         return [row for unit in done for row in _read(self._file(unit))]
 
     def about(self, machine: dict[str, Any]) -> dict[str, Any]:
-        """The plan, how much of it is done, the command and the machine."""
+        """The plan, how much of it is done, the command and the machine.
+
+        Args:
+            machine: what describe() gave.
+        """
         units = self.plan.units()
         done = [sum(map(self.has, units)), len(units)]
         return {
@@ -74,13 +91,22 @@ class RunFolder:
         }
 
     def finish(self, machine: dict[str, Any]) -> None:
-        """Write all rows as JSON and as CSV."""
+        """Write all rows as JSON and as CSV.
+
+        Args:
+            machine: what describe() gave.
+        """
         rows = self.rows()
         self._write(RESULTS, _json({**self.about(machine), "rows": rows}))
         self._write(TABLE, _csv(rows))
 
     def write(self, name: str, text: str) -> None:
-        """Another file of the run."""
+        """Write another file of the run.
+
+        Args:
+            name: of the file.
+            text: its contents.
+        """
         self._write(name, text)
 
     def _file(self, unit: Unit) -> Path:

@@ -26,37 +26,47 @@ def run(
     """Do what is not done yet, then write results, figures and summary into `out`.
 
     An interrupted run writes those of the units it has, and says so in them.
+
+    Args:
+        plan: experiment, configuration and seeds.
+        out: folder for the results.
+        resume: completes a run that is there.
+        console: for the progress bar; stderr if None.
     """
-    store = RunFolder(out, plan)
-    store.open(resume=resume)
+    folder = RunFolder(out, plan)
+    folder.open(resume=resume)
     units = plan.units()
-    left = [unit for unit in units if not store.has(unit)]
+    left = [unit for unit in units if not folder.has(unit)]
     try:
         with _bar(console or Console(stderr=True)) as bar:
             done = len(units) - len(left)
             task = bar.add_task(plan.experiment.name, total=len(units), completed=done)
             for unit in left:
                 bar.update(task, description=f"{unit.condition}, seed {unit.seed}")
-                store.save(unit, _measured(plan, unit))
+                folder.save(unit, _measured(plan, unit))
                 bar.advance(task)
     except KeyboardInterrupt:
-        if any(map(store.has, units)):
-            render(store)
+        if any(map(folder.has, units)):
+            render(folder)
         raise
-    return render(store)
+    return render(folder)
 
 
-def render(store: RunFolder) -> RunResults:
-    """Results, figures and summary of the finished units."""
+def render(folder: RunFolder) -> RunResults:
+    """Write results, figures and summary of the finished units.
+
+    Args:
+        folder: of the run.
+    """
     from attentropy.lab.harness.figures import draw
 
     machine = dict(describe())
-    store.finish(machine)
-    results = RunResults(store.rows())
-    experiment = store.plan.experiment
+    folder.finish(machine)
+    results = RunResults(folder.rows())
+    experiment = folder.plan.experiment
     for figure in experiment.figures:
-        draw(figure, results, store.path / f"{figure.name}.png")
-    store.write(SUMMARY, summary(experiment, results, store.about(machine)))
+        draw(figure, results, folder.path / f"{figure.name}.png")
+    folder.write(SUMMARY, summary(experiment, results, folder.about(machine)))
     return results
 
 

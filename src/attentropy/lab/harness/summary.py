@@ -14,7 +14,15 @@ def summary(
     level: int = 1,
     at: str = "",
 ) -> str:
-    """The text; figures are linked relative to `at`."""
+    """A run as Markdown.
+
+    Args:
+        experiment: what was run.
+        results: rows of a run.
+        about: what RunFolder.about() gave.
+        level: of the headings.
+        at: what precedes the names of figures in links.
+    """
     mark, derived = "#" * level, experiment.derive(results)
     parts = [
         f"{mark} {experiment.name}{' (quick run)' if about['quick'] else ''}",
@@ -29,7 +37,11 @@ def summary(
 
 
 def ran(about: dict[str, Any]) -> str:
-    """Command, machine, date and versions in one paragraph."""
+    """Command, machine, date and versions in one paragraph.
+
+    Args:
+        about: what RunFolder.about() gave.
+    """
     m = about["machine"]
     kind = "quick configuration" if about["quick"] else "full configuration"
     seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
@@ -45,7 +57,12 @@ def ran(about: dict[str, Any]) -> str:
 
 
 def markdown(table: TableSpec, results: RunResults) -> str:
-    """A table of a metric."""
+    """A table of means and standard deviations.
+
+    Args:
+        table: what to show.
+        results: rows of a run.
+    """
     rows = results.where(**table.where)
     columns = rows.values(table.across)
     if not any(isinstance(column, str) for column in columns):

@@ -27,7 +27,11 @@ class Calibrated:
 
 
 def on_torch(model: nn.Module) -> nn.Module:
-    """A copy whose blocks call torch's attention."""
+    """A copy of the model whose blocks call torch's attention.
+
+    Args:
+        model: made of TransformerBlock.
+    """
     twin = copy.deepcopy(model)
     for module in twin.modules():
         if isinstance(module, TransformerBlock):
@@ -36,7 +40,13 @@ def on_torch(model: nn.Module) -> nn.Module:
 
 
 def calibrated(model: nn.Module, batch: Tensor, lengths: list[int]) -> list[Calibrated]:
-    """Scales of the blocks' attention that hold each head's entropy of the first length."""
+    """Scales, one for each block, that hold the entropy of each head at the first length.
+
+    Args:
+        model: made of TransformerBlock.
+        batch: what the model reads, as long as the longest length.
+        lengths: increasing.
+    """
     plan = calibrate(on_torch(model), batch, lengths)
     rules = (plan.rule(f"{name}.attention") for name in _blocks(model))
     return [Calibrated(rule) for rule in rules if rule is not None]

@@ -34,7 +34,12 @@ class Parts(NamedTuple):
 
 
 def parts(layer: AttentionLayer, x: Tensor) -> Parts:
-    """What the layer makes of its input [B,N,width]."""
+    """Queries, keys and values that the layer makes of its input.
+
+    Args:
+        layer: of attentropy.nn.
+        x: features [B,N,width].
+    """
     if isinstance(layer, GatedAttentionUnit):
         widths = (layer.width, layer.width, layer.key_dim)
         gate, v, z = F.silu(layer.in_proj(x)).split(widths, -1)
@@ -50,7 +55,13 @@ def parts(layer: AttentionLayer, x: Tensor) -> Parts:
 
 
 def joined(layer: AttentionLayer, out: Tensor, gate: Tensor | None) -> Tensor:
-    """The output of the layer from that of its heads, [B,H,N,D]."""
+    """The output of the layer from that of its heads, [B,H,N,D].
+
+    Args:
+        layer: of attentropy.nn.
+        out: output of the heads, [B,H,N,D].
+        gate: what parts() gave.
+    """
     flat = out.transpose(1, 2).flatten(2)
     projected: Tensor = layer.out_proj(flat if gate is None else gate * flat)
     return projected
@@ -64,7 +75,11 @@ class CalledOnTorch(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """Outputs [B,N,width]; no statistics."""
+        """Outputs [B,N,width]; no statistics.
+
+        Args:
+            x: features [B,N,width].
+        """
         q, k, v, gate = parts(self.layer, x)
         if self.layer.positions is not None:
             q, k = self.layer.positions.rotate(q), self.layer.positions.rotate(k)
@@ -101,7 +116,11 @@ class ClippedRotary(nn.Module):
         self.layer, self.reach = layer, reach
 
     def forward(self, x: Tensor) -> Attended:
-        """Outputs [B,N,width] and statistics."""
+        """Outputs [B,N,width] and statistics.
+
+        Args:
+            x: features [B,N,width].
+        """
         q, k, v, gate = parts(self.layer, x)
         visible = _visible(self.layer, x.shape[1])
         q = q * _scale(self.layer, q.shape[-1], visible)[..., None]

@@ -45,7 +45,11 @@ class Given:
             raise ArgumentError("tokens", "one row of ids", f"{self.tokens.dtype} {shape}")
 
     def fitting(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of the lengths that model and text allow; raises if two are not left."""
+        """The lengths that model and text allow; raises ArgumentError if fewer than two are left.
+
+        Args:
+            lengths: increasing.
+        """
         most = len(self.tokens) if self.longest is None else min(self.longest, len(self.tokens))
         kept = tuple(n for n in lengths if n <= most)
         if len(kept) < 2:
@@ -61,7 +65,14 @@ def on_heads(
     conditions: Callable[[Any], Sequence[str]],
     measure: Callable[..., list[Row]],
 ) -> Experiment:
-    """The experiment on the real heads of a given model, at those lengths that fit it."""
+    """The experiment on the real heads of a given model, at those lengths that fit it.
+
+    Args:
+        experiment: what to change.
+        given: model, text and name.
+        conditions: of the changed experiment.
+        measure: takes the keyword `given` too.
+    """
 
     def fitted(config: Any) -> Any:
         lengths = given.fitting(config.real_lengths)
@@ -120,7 +131,15 @@ class _Taker(Recorder):
 
 @torch.no_grad()
 def real_heads(given: Given, n: int, *, texts: int, seed: int, rows: int = 4) -> list[Head]:
-    """The last rows of every head on random pieces of n tokens, so that each sees nearly n keys."""
+    """The last rows of every head on random pieces of n tokens, so that each sees nearly n keys.
+
+    Args:
+        given: model, text and name.
+        n: tokens of a piece.
+        texts: number of pieces.
+        seed: of the random numbers.
+        rows: number of rows of each head.
+    """
     rng = torch.Generator().manual_seed(seed)
     starts = torch.randint(0, len(given.tokens) - n + 1, (texts,), generator=rng)
     device = next((p.device for p in given.model.parameters()), torch.device("cpu"))
