@@ -1,7 +1,7 @@
 """Ways to compute attention that a benchmark compares.
 
-A contender takes q, k, v and whether attention is causal, and gives the output and the entropy of
-every row, or None for the entropy if it cannot.
+A contender takes q, k, v and the case, and returns the output and the entropy of every row, or
+None for the entropy if it cannot compute it.
 """
 
 from collections.abc import Callable

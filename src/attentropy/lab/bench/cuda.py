@@ -1,4 +1,4 @@
-"""On a GPU: who is compared with torch's own choice, and where the card is asked.
+"""Contenders of a GPU, and what the GPU says of its memory and its name.
 
 FlexAttention and the named backends of torch's attention give no entropy.
 """
@@ -92,7 +92,7 @@ def require() -> None:
 
 
 def describe() -> dict[str, str]:
-    """The card and what drives it."""
+    """Name and capability of the GPU, and the version of CUDA."""
     major, minor = torch.cuda.get_device_capability()
     return {
         "gpu": torch.cuda.get_device_name(),

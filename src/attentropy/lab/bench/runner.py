@@ -72,7 +72,7 @@ def measure(
 
 
 def _judged(result: BenchResult, case: BenchCase, cpu: float) -> BenchResult:
-    """With the bar of the case, and the share of the peak if that can be told."""
+    """Add the bar of the case, and the share of the peak where the peak is known."""
     peak = fma_peak() if case.dtype == torch.float32 else None
     share = None if peak is None else operations(case) / cpu / peak
     return replace(result, bar=BARS.get(case), peak_share=share)
@@ -96,7 +96,7 @@ def _checked(
 
 
 class Times(NamedTuple):
-    """Seconds on the clock and of the CPU, all threads together."""
+    """Seconds of wall time, and of CPU time over all threads."""
 
     wall: float
     cpu: float
@@ -109,13 +109,13 @@ class Timings:
     times: list[Times]
 
     def median(self) -> Times:
-        """Of wall and of CPU time, each by itself."""
+        """Median of the wall times, and median of the CPU times."""
         wall, cpu = zip(*self.times, strict=True)
         return Times(statistics.median(wall), max(statistics.median(cpu), 1e-9))
 
 
 def label(case: BenchCase) -> str:
-    """A case in words.
+    """The case in words, as tables show it.
 
     Args:
         case: shape, precision and mask.
@@ -130,7 +130,7 @@ def label(case: BenchCase) -> str:
 
 
 def _nothing() -> None:
-    """A CPU is done when the call is."""
+    """Return at once: a CPU has finished when the call returns."""
 
 
 def interleaved(

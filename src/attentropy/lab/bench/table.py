@@ -26,7 +26,7 @@ BARS = {WINDOW: 0.10, DECODE: 1.0, SHORT: 1.1} | {
 
 
 def cases() -> list[BenchCase]:
-    """Full and causal; float32 forward and with backward, bfloat16 forward; then the odd ones."""
+    """Every size full and causal, in every kind; then a window, one query and a short sequence."""
     return [case for case in BARS if case.window == case.queries == 0 and case != SHORT] + [
         WINDOW,
         DECODE,

@@ -24,7 +24,7 @@ computation with a fixed seed, and its verdict follows from the numbers in the l
 
 
 def numbers_text(numbers: dict[str, float]) -> str:
-    """name=value pairs, four digits each; what is rounding of zero is shown as such.
+    """name=value pairs with four digits each; a rounding error of zero is shown as ~0.
 
     Args:
         numbers: by name.

@@ -27,7 +27,18 @@ BYTES = 256
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What is needed to build the model before its weights are loaded."""
+    """Sizes of the model, which its weights file holds too.
+
+    Attributes:
+        layers: number of layers.
+        heads: number of heads of a layer.
+        width: of the features.
+        expansion: width of the feed-forward part over that of the features.
+        rotary_heads: heads that turn queries and keys by rotary angles.
+        rotary_base: of the rotary angles.
+        sharpness: factor on the normalised queries.
+        trained_length: bytes that the model reads in training.
+    """
 
     layers: int = 5
     heads: int = 4
@@ -40,7 +51,7 @@ class ModelShape:
 
     @property
     def head_dim(self) -> int:
-        """Channels of one head."""
+        """Width of one head."""
         return self.width // self.heads
 
 
@@ -218,7 +229,7 @@ def load_embedded() -> EmbeddedModel:
 
 
 def embedded_notes() -> dict[str, Any]:
-    """What was written down when the shipped model was trained: recipe, source, losses."""
+    """Recipe, source and losses of the shipped model."""
     with as_file(files(__package__) / "data" / WEIGHTS) as path:
         return read_notes(path)
 

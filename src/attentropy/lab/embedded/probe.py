@@ -23,7 +23,7 @@ JUDGED = 64  # bytes at the end of every window that are scored, whatever its le
 
 
 def steered_by(model: EmbeddedModel, *scales: ScaleRule) -> Rule:
-    """The rule that has the effect of a scale of the library, one for all layers or one each.
+    """The rule with the same effect as scales of the library.
 
     Args:
         model: the embedded model.
@@ -128,7 +128,7 @@ def text_loss(
 def copy_loss(
     model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None, *, count: int = 64
 ) -> float:
-    """Mean loss of the last 64 bytes of text that is said twice: what remains of copying.
+    """Mean loss of the last 64 bytes of a text that appears twice: how well the model copies.
 
     Args:
         model: the embedded model.

@@ -140,11 +140,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of steps done."""
         return len(self.losses)
 
     def advance(self) -> float:
-        """One step; the loss (nats per byte) of the rows that are plain text."""
+        """Do one step and return the loss of the rows that are plain text, in nats per byte."""
         rows = training_batch(self.text, self.step, self.recipe)
         for optimiser, rate in zip(self.optimisers, self.rates, strict=True):
             optimiser.param_groups[0]["lr"] = rate * rate_factor(self.step, self.recipe)
@@ -190,7 +190,7 @@ class Trainer:
         part.replace(path)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint of the same recipe.
+        """Continue from a checkpoint of the same recipe and text.
 
         Args:
             path: of the checkpoint.

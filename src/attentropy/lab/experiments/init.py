@@ -20,7 +20,7 @@ SCHEMES = ("xavier", "lecun", "he", "gpt2", "packed")
 
 @dataclass(frozen=True)
 class InitConfig:
-    """Schemes are measured by d_k with and without 1/sqrt d; spreads are trained from."""
+    """Schemes are measured at every d_k, with and without 1/sqrt d; `spreads` are trained from."""
 
     d_model: int = 256
     head_dims: tuple[int, ...] = (16, 64, 256)

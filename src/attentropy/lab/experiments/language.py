@@ -52,7 +52,7 @@ DRAWN = (
 
 @dataclass(frozen=True)
 class LanguageConfig:
-    """Tests are at `times` the trained length; those of TRAINED in `models` and `rules` are run."""
+    """Tests are at `times` the trained length. Pairs of TRAINED are run if both are listed."""
 
     width: int = 64
     heads: int = 4
@@ -174,7 +174,7 @@ def measure(config: LanguageConfig, condition: str, seed: int) -> list[Row]:
 def _ways(
     config: LanguageConfig, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
 ) -> list[Tested]:
-    """As trained; where the scale of training is 1/sqrt d, also with scales of the test."""
+    """The model as trained, and with scales of the test if it was trained with 1/sqrt d."""
     task, kind, rule = _named(condition)
     found = [Tested(rule)]
     if rule in OWN_RULES:
@@ -203,7 +203,7 @@ def _ways(
 def _changed(
     model: ByteModel, way: Tested, kind: str, heads: int, n0: int, times: int
 ) -> Iterator[None]:
-    """The model changed for a test; afterwards it is as it was."""
+    """Change the model inside the block; afterwards it is as before."""
     blocks: list[Any] = list(model.stack.blocks)
     before = [(b.attention, b.attention.scale, b.attention.positions) for b in blocks]
     for i, block in enumerate(blocks):

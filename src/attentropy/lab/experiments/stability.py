@@ -50,7 +50,8 @@ CURES = (
 class StabilityConfig:
     """Adam without clipping, its rate rising to `rates` over `warmup` steps.
 
-    The monitor samples one step in `every`. A loss has diverged `rise` nats above its least so far.
+    The monitor samples one step in `every`. A loss has diverged when it exceeds its least value by
+    `rise` nats.
     """
 
     rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -191,7 +191,7 @@ def _tested(
 def _rules(
     model: PixelModel, condition: str, config: VisionConfig, pictures: Tensor
 ) -> dict[str, list]:
-    """As trained; where the scale of training is 1/sqrt d, also scales of the test."""
+    """Scales of training, and scales of the test if the model was trained with 1/sqrt d."""
     n0, layers = SIDE**2, model.stack.attentions
     rules: dict[str, list] = {condition: [layer.scale for layer in layers]}
     if not condition.startswith("mixed"):

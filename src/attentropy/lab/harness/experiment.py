@@ -15,7 +15,16 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class TableSpec:
-    """`metric` by the columns `down` (rows of the table) and `across` (its columns)."""
+    """A table of means over seeds.
+
+    Attributes:
+        title: printed above the table.
+        metric: column of numbers to average.
+        down: columns whose values name the rows of the table.
+        across: column whose values name the columns of the table.
+        where: columns and values that choose rows of the results.
+        digits: after the point.
+    """
 
     title: str
     metric: str
@@ -27,9 +36,20 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """`y` against `x`, one line for each value of `by`, one panel for each value of `panels`.
+    """A figure of means over seeds, with bands of one standard deviation.
 
-    Bands are one standard deviation; the column `theory`, where there is one, is drawn dashed.
+    Attributes:
+        name: of the file, without its suffix.
+        title: printed above the figure.
+        x: column of places.
+        y: column of numbers.
+        by: column with one line for each of its values.
+        panels: column with one panel for each of its values; None for one panel.
+        where: columns and values that choose rows of the results.
+        labels: of the two axes; the names of the columns if empty.
+        log: axes with a logarithmic scale, "x", "y" or "xy".
+        theory: column that is drawn dashed, if there is one.
+        chance: level that is drawn dotted, if there is one.
     """
 
     name: str
@@ -49,11 +69,18 @@ class FigureSpec:
 class Experiment:
     """One question, and how it is answered.
 
-    `measure(config, condition, seed)` does one unit of work and depends on nothing else;
-    `conclude(results)` says in sentences what the numbers show, computed from them.
-    `derive(results)` adds columns that compare rows with one another, before tables are made.
-    `on(given)`, where there is one, is the same experiment with the real heads of a given model
-    (attentropy.lab.subjects.real_heads.Given) in place of the embedded one.
+    Attributes:
+        name: as `attentropy lab` takes it.
+        question: in one sentence.
+        full: the configuration that conclusions rest on.
+        quick: a small configuration for a first look.
+        conditions: names of the conditions of a configuration.
+        measure: (config, condition, seed) -> rows. One unit of work, which depends on nothing else.
+        tables: what the summary shows.
+        figures: what is drawn.
+        conclude: says in sentences what the numbers show, computed from them.
+        on: the same experiment on the real heads of a model (lab.subjects.real_heads.Given).
+        derive: adds columns that compare rows with one another, before tables are made.
     """
 
     name: str

@@ -7,13 +7,17 @@ from attentropy.lab.harness.results import Estimate, RunResults
 
 
 class Gain(NamedTuple):
-    """Mean and standard deviation of the differences."""
+    """Differences between two rules, seed by seed.
+
+    Attributes:
+        spread: mean and standard deviation of the differences.
+    """
 
     spread: Estimate
 
     @property
     def verdict(self) -> str:
-        """Whether it helps or hurts, where Student's t at 95 % excludes no difference."""
+        """helps or hurts if Student's t-test at 95 % excludes no difference, else undecided."""
         from scipy.stats import t
 
         mean, sd, size = self.spread

@@ -1,4 +1,4 @@
-"""Rows of results: choose some, and take mean and standard deviation over seeds."""
+"""Rows of a run: choose some, and take their mean and standard deviation over seeds."""
 
 import math
 import statistics
@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 
 class Estimate(NamedTuple):
-    """Mean and standard deviation of `size` finite numbers; NaN where there are too few."""
+    """Mean and standard deviation of some numbers.
+
+    Attributes:
+        mean: NaN without numbers.
+        sd: sample standard deviation; NaN of fewer than two numbers.
+        size: how many finite numbers there are.
+    """
 
     mean: float
     sd: float

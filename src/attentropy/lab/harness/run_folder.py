@@ -23,13 +23,18 @@ class RunFolderError(AttentropyError):
 
 
 class RunFolder:
-    """Where a plan's results are kept."""
+    """The folder in which the results of a plan are kept.
+
+    Args:
+        path: of the folder.
+        plan: what is run.
+    """
 
     def __init__(self, path: Path, plan: RunPlan) -> None:
         self.path, self.plan = path, plan
 
     def open(self, *, resume: bool) -> None:
-        """Make the directory, or check that it holds this very plan and may be continued.
+        """Make the folder, or check that it holds the same plan and may be continued.
 
         Args:
             resume: continues a run that is there.

@@ -1,4 +1,4 @@
-"""What exactly is run: the experiment, its configuration and the seeds; stored beside results."""
+"""What is run: an experiment, its configuration and the seeds. Stored beside the results."""
 
 import json
 import shlex
@@ -18,16 +18,20 @@ class Unit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A file name."""
+        """Name of the unit's file, without its suffix."""
         plain = "".join(c if c.isalnum() or c in "-.=" else "_" for c in self.condition)
         return f"{plain}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """An experiment with its configuration, quick or full, for seeds 0 .. seeds - 1.
+    """An experiment with its configuration and seeds.
 
-    `options` are further words of the command line that runs it.
+    Attributes:
+        experiment: what is measured.
+        quick: takes the small configuration.
+        seeds: number of seeds, from 0 on.
+        options: further words of the command line that runs it.
     """
 
     experiment: Experiment
@@ -43,16 +47,16 @@ class RunPlan:
 
     @property
     def config(self) -> Any:
-        """The typed configuration."""
+        """The configuration, quick or full."""
         return self.experiment.quick if self.quick else self.experiment.full
 
     def units(self) -> list[Unit]:
-        """All work, condition by condition: an interrupted run has error bars for what it has."""
+        """All units, condition by condition, so that an interrupted run has error bars."""
         conditions = self.experiment.conditions(self.config)
         return [Unit(condition, seed) for condition in conditions for seed in range(self.seeds)]
 
     def record(self) -> dict[str, Any]:
-        """Everything that decides the numbers, as JSON would give it back."""
+        """Everything that decides the numbers, as JSON gives it back."""
         about = {
             "experiment": self.experiment.name,
             "quick": self.quick,
@@ -64,7 +68,7 @@ class RunPlan:
         return stored
 
     def command(self) -> str:
-        """The command line that runs it."""
+        """The command line that runs the plan."""
         quick = " --quick" if self.quick else ""
         more = "".join(f" {word}" for word in map(shlex.quote, self.options))
         return f"attentropy lab {self.experiment.name}{quick} --seeds {self.seeds}{more}"

@@ -23,9 +23,9 @@ from attentropy.lab.harness.summary import summary
 def run(
     plan: RunPlan, out: Path, *, resume: bool = False, console: Console | None = None
 ) -> RunResults:
-    """Do what is not done yet, then write results, figures and summary into `out`.
+    """Measure the units that are not done yet, then write results, figures and summary.
 
-    An interrupted run writes those of the units it has, and says so in them.
+    A run that is interrupted writes the results of its finished units, and says so.
 
     Args:
         plan: experiment, configuration and seeds.

@@ -73,7 +73,7 @@ def scale_of(rule: str, task: str, head_dim: int) -> ScaleRule | None:
 def byte_model(
     task: str, kind: str, rule: str, *, width: int, heads: int, layers: int
 ) -> ByteModel:
-    """A model of the kind, for the task, under the rule.
+    """A byte model of one kind, for one task, with one rule of the scale.
 
     Args:
         task: "causal" or "masked".

@@ -1,4 +1,4 @@
-"""The lab's attention layers taken apart, so that another computation can stand between.
+"""Attention layers of the lab, with another computation between their projections.
 
 CalledOnTorch is the same attention as a call of F.scaled_dot_product_attention; ClippedRotary has
 rotary positions whose distances end at the trained length.

@@ -1,7 +1,7 @@
 """Real heads: the last rows of every head of a model that `watch` can watch, embedded or given.
 
     given = Given(model, ids, "my model")
-    run(Plan(noise.on(given)), Path("out"))
+    run(RunPlan(noise.on(given)), Path("out"))
 
 is the experiment `noise` on them, as `attentropy lab noise --model MODEL` is.
 """
@@ -27,9 +27,13 @@ EMBEDDED = "attentropy-embedded"
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A model, the ids of a text that it reads (one row), and its name in results.
+    """A model whose heads an experiment takes.
 
-    `longest` is the most tokens that the model takes, None if it has no limit.
+    Attributes:
+        model: any model that at.watch() can watch.
+        tokens: ids of a text that it reads, one row.
+        name: of the model in results.
+        longest: largest number of tokens that the model takes; None is no limit.
     """
 
     model: nn.Module

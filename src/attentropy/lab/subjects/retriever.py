@@ -1,4 +1,4 @@
-"""One attention head that names the class of the item of largest priority, and its sets."""
+"""A head that names the class of the item with the largest priority, and sets of items."""
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ Scale = ScaleRule | float | Tensor
 
 
 class Retriever(nn.Module):
-    """One attention head and nothing else: a learned query, keys, values and answer linear.
+    """One attention head with a learned query; keys, values and answer are linear maps.
 
     The score of an item is a * priority + b_class: whatever b_class is left is a leak.
     """
