@@ -5,10 +5,14 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check slow bench sanitize release clean
+.PHONY: demo quick test lint check slow bench sanitize release clean
 
 demo: $(PACKAGE)
 	$(BIN)/attentropy scan --calibrate --out demo
+
+# A minute on two cores, for every change; `test` is the whole gate.
+quick: lint
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
 test: lint check
 
