@@ -5,10 +5,14 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check slow bench sanitize release clean
+.PHONY: demo quick test lint check slow bench sanitize release clean
 
 demo: $(PACKAGE)
 	$(BIN)/attentropy scan --calibrate --out demo
+
+# A minute on two cores, for every change; `test` is the whole gate.
+quick: lint
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
 test: lint check
 
@@ -36,7 +40,7 @@ sanitize: $(TOOLS)
 	  -fsanitize=address,undefined -fno-sanitize=alignment -fno-sanitize-recover=undefined
 	$(SANITIZED) ATTENTROPY_EXAMPLES=20 ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \
-	  $(BIN)/python -m pytest -q tests/kernels/test_fused.py tests/kernels/test_fused_numbers.py
+	  $(BIN)/python -m pytest -q tests/kernels/fused
 
 # Both archives in dist/, once they install and work in empty environments (`check` asks that too).
 release: $(TOOLS)

@@ -12,7 +12,7 @@ HEAD = """# Statistics
 <!-- written by docs/statistics_page.py from the table in attentropy/core/statistics.py -->
 
 One table says what is known of an attention head. Which sums a watch keeps, the fields of
-[`HeadRow`](observe.md), `stats.per_head()`, run stores, [scan.json](../scan-schema.md), CSV and
+[`HeadRow`](models.md), `stats.per_head()`, run stores, [scan.json](../scan-schema.md), CSV and
 Parquet exports, the report, terminal tables and names in TensorBoard are read from it.
 [How to add one](../contributing/architecture.md#adding-a-statistic).
 

@@ -104,6 +104,29 @@ def test_thresholds_are_those_of_the_theory():
     assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_heads_are_judged_at_their_longest_length_whatever_comes_first(order):
+    def rows(short, long):
+        lengths = ({"length": 64, "visible": 64.0}, {"length": 256, "visible": 256.0})
+        return [healthy(**lengths[0], **short), healthy(**lengths[1], **long)][::order]
+
+    sick = {"max_logit": 60.0}
+    assert [f.name for f in at.diagnose(rows({}, sick))] == ["exploding logits"]
+    assert at.diagnose(rows(sick, {})) == []
+
+
+def test_a_dead_head_is_dead_beside_the_median_of_its_layer():
+    usual = [healthy(h, output_norm=1.0) for h in range(6)]
+    loud = healthy(6, output_norm=100.0)  # beside the largest norm, all the others would be dead
+    silent = healthy(7, output_norm=0.019)
+    assert at.diagnose([*usual, loud]) == []
+    (finding,) = at.diagnose([*usual, loud, silent])
+    assert (finding.name, finding.heads) == ("dead", [(0, 7)])
+    # a layer of its own is judged by its own median
+    elsewhere = [replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual]
+    assert at.diagnose([*usual, *elsewhere]) == []
+
+
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
         at.diagnose(["x"])

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.misuse import takes_indices
 
 
 class Where(NamedTuple):
@@ -107,6 +108,7 @@ class Mask:
     table: Tensor | None = None
     made: Made = None
 
+    @takes_indices
     def __call__(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor, *, shift: int = 0) -> Tensor:
         """Visible? Indices broadcast; query q stands at position q + shift among the keys."""
         return self.predicate(Where(b, h, q, k, shift))

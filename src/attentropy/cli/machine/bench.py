@@ -66,7 +66,11 @@ def _check(only: tuple[str, ...], known: set[str]) -> None:
 
 
 def table(results: list[Any]) -> Any:
-    """Results as a table of rich."""
+    """Results as a rich table.
+
+    Args:
+        results: of attentropy.lab.bench.runner.measure.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
