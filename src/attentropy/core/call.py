@@ -65,9 +65,18 @@ class Call(NamedTuple):
 class Rows(NamedTuple):
     """What a kernel returns: the output and the statistics of every row, each [B,H,Q].
 
-    `out` has the dtype of v; statistics are float32, or float64 for float64 inputs. `mass` is
-    the sum of |weights| and is None for probabilities, whose entropy and lse are not None.
-    Kernels that never form logits leave max_logit and argmax None.
+    Statistics are float32, or float64 for float64 inputs.
+
+    Attributes:
+        out: [B,H,Q,Dv], of the dtype of v.
+        entropy: None where the weights are no probabilities.
+        lse: log of the sum of e^s; None where the weights are no probabilities.
+        max_logit: None from kernels that never form logits, like `argmax`.
+        argmax: the key that has the largest logit, -1 for a row that sees nothing.
+        collision: sum of squared weights.
+        mass: sum of |weights|; None for probabilities.
+        log_l: log of the sum of e^(s - max_logit), which lse has only to the rounding of large
+            logits; None where it is not known.
     """
 
     out: Tensor
@@ -77,6 +86,7 @@ class Rows(NamedTuple):
     argmax: Tensor | None
     collision: Tensor
     mass: Tensor | None = None
+    log_l: Tensor | None = None
 
 
 def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:

@@ -78,7 +78,8 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
-    return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision)
+    log_l = (lse - m).masked_fill(unseen, 0.0)
+    return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision, log_l=log_l)
 
 
 def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:

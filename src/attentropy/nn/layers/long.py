@@ -1,30 +1,28 @@
 """Long sequences at a cost of O(n * window): segments, and a hierarchy of summaries.
 
-Both are one softmax over what a query sees, with the statistics of that softmax. Parts that were
-attended to apart are joined exactly, by their log-sum-exp: with shares w_i = e^(lse_i - lse),
-
-    out = sum w_i out_i,  H = sum w_i (H_i - log w_i),  sum p^2 = sum w_i^2 C_i.
+Both are one softmax over what a query sees, with the statistics of that softmax. What was attended
+to in parts is merged exactly, as row states (attentropy.core.states).
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from attentropy.attention.attend import attend, compute, steered, unseen
+from attentropy.attention.attend import attend, run, steered, unseen
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks import Extent, Mask, Where, causal, documents, full
-from attentropy.core.resolve import Options
-from attentropy.core.results import Attended, Stats
+from attentropy.core.resolve import Options, resolve
+from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import Dot, Score
+from attentropy.core.states import RowState, merge, read, repeated, unread
+from attentropy.kernels.attended import attended
 from attentropy.nn._checks import count
 
-Run = Callable[..., Attended]
+Part = Callable[..., RowState]
 
 
 def segmented(
@@ -77,15 +75,20 @@ def hierarchical(
     """
     q, k, options = steered(q, k, Options(mask=mask, score=score, scale=scale))
     plan = _Plan.of(q, k, window, levels, _only_causal(options))
-    run = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
-    return unseen("hierarchical()", lambda: reduce(join, _levels(run, k, v, plan)))
+    part = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
+
+    def computed() -> Attended:
+        out, stats = read(reduce(merge, _levels(part, k, v, plan)))
+        return Attended(out.to(v.dtype), stats)
+
+    return unseen("hierarchical()", computed)
 
 
-def _levels(run: Run, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[Attended]:
-    """What each level sees."""
-    yield run(k, v, mask=plan.near())
+def _levels(part: Part, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[RowState]:
+    """The states of what each level sees."""
+    yield part(k, v, mask=plan.near())
     for level in range(1, plan.levels + 1):
-        yield from _means(run, k, v, plan, level)
+        yield from _means(part, k, v, plan, level)
 
 
 def _only_causal(options: Options) -> Mask | None:
@@ -108,64 +111,21 @@ def _scale_of_all(q: Tensor, plan: "_Plan", options: Options) -> Any:
     return given(q.shape[3], plan.visible().to(torch.promote_types(q.dtype, torch.float32)))
 
 
-def _part(q: Tensor, options: Options, kernel: str, k: Tensor, v: Tensor, mask: Mask) -> Attended:
-    return compute(q, k, v, options._replace(mask=mask), kernel)
+def _part(q: Tensor, options: Options, kernel: str, k: Tensor, v: Tensor, mask: Mask) -> RowState:
+    call = resolve(q, k, v, options._replace(mask=mask))
+    rows = run(call, kernel)
+    return unread(attended(call, rows), log_l=rows.log_l)
 
 
 def join(a: Attended, b: Attended) -> Attended:
-    """Attention over the union of two disjoint sets of keys; differentiable."""
-    one, two = a.stats, b.stats
-    assert one.lse is not None and two.lse is not None  # noqa: PT018
-    assert one.entropy is not None and two.entropy is not None  # noqa: PT018
-    lse, (p, r) = _shares(one.lse, two.lse)
-    assert one.max_logit is not None and two.max_logit is not None  # noqa: PT018
-    assert one.argmax is not None and two.argmax is not None  # noqa: PT018
-    first = (one.max_logit > two.max_logit) | (two.argmax < 0)
-    first = first | ((one.max_logit == two.max_logit) & (one.argmax < two.argmax))
-    first = first & (one.argmax >= 0)
-    stats = Stats(
-        entropy=p * one.entropy + r * two.entropy + _surprise(p) + _surprise(r),
-        lse=lse,
-        max_logit=torch.maximum(one.max_logit, two.max_logit),
-        argmax=torch.where(first, one.argmax, two.argmax),
-        collision=p.square() * one.collision + r.square() * two.collision,
-        visible=one.visible + two.visible,
-    )
-    out = p[..., None] * a.out.to(p.dtype) + r[..., None] * b.out.to(p.dtype)
+    """Softmax attention over the union of two disjoint sets of keys; differentiable.
+
+    Args:
+        a: attention over some keys.
+        b: attention of the same queries over other keys, whose argmax counts on from those of a.
+    """
+    out, stats = read(merge(unread(a), unread(b)))
     return Attended(out.to(a.out.dtype), stats)
-
-
-def _shares(a: Tensor, b: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The joint log-sum-exp and the share of each; blind parts have share 0."""
-    no_a, no_b = a.isneginf(), b.isneginf()
-    x, y = a.masked_fill(no_a, 0.0), b.masked_fill(no_b, 0.0)
-    gap = x - y
-    p = gap.sigmoid().masked_fill(no_a, 0.0).masked_fill(no_b & ~no_a, 1.0)
-    r = (-gap).sigmoid().masked_fill(no_b, 0.0).masked_fill(no_a & ~no_b, 1.0)
-    both = torch.where(no_a, y, torch.where(no_b, x, torch.logaddexp(x, y)))
-    return both.masked_fill(no_a & no_b, -torch.inf), (p, r)
-
-
-def _surprise(p: Tensor) -> Tensor:
-    """-p log p, with a gradient of 0 at p = 0."""
-    return -(p * p.masked_fill(p == 0, 1.0).log())
-
-
-def _repeated(attended: Attended, times: int) -> Attended:
-    """The same keys, each of them `times` times."""
-    out, s = attended
-    assert s.lse is not None and s.entropy is not None  # noqa: PT018
-    assert s.argmax is not None
-    more = (s.visible > 0).to(s.lse.dtype) * math.log(times)
-    stats = replace(
-        s,
-        entropy=s.entropy + more,
-        lse=s.lse + more,
-        collision=s.collision / times,
-        visible=s.visible * times,
-        argmax=torch.where(s.argmax >= 0, s.argmax * times, -1),
-    )
-    return Attended(out, stats)
 
 
 class _Plan(NamedTuple):
@@ -240,7 +200,7 @@ def _fits(lo: Tensor) -> Any:
     return check
 
 
-def _means(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> list[Attended]:
+def _means(part: Part, k: Tensor, v: Tensor, plan: _Plan, level: int) -> Iterator[RowState]:
     """What one level adds: whole means to the left and right, and a last one of fewer keys."""
     size = 1 << level
     whole = plan.keys // size
@@ -249,24 +209,18 @@ def _means(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> list[Atte
     if not plan.causal:
         sides.append((plan.stop(level - 1), plan.stop(level)))
     means = tuple(x[:, :, :kept].unflatten(2, (whole, size)).mean(3) for x in (k, v))
-    parts = [
-        _repeated(run(*means, mask=between(lo // size, hi // size)), size)
-        for lo, hi in sides
-        if whole
-    ]
+    for lo, hi in sides if whole else ():
+        yield repeated(part(*means, mask=between(lo // size, hi // size)), size)
     if kept < plan.keys and not plan.causal:
-        parts.append(_tail(run, k, v, plan, level))
-    return parts
+        yield _tail(part, k, v, plan, level)
 
 
-def _tail(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> Attended:
+def _tail(part: Part, k: Tensor, v: Tensor, plan: _Plan, level: int) -> RowState:
     """The mean of the last keys, too few for a whole one."""
     size = 1 << level
     kept = plan.keys // size * size
     means = tuple(x[:, :, kept:].mean(2, keepdim=True) for x in (k, v))
     shows = (plan.stop(level) == plan.keys) & (plan.stop(level - 1) <= kept)
-    one = run(*means, mask=between(torch.zeros_like(shows).long(), shows.long()))
-    many = _repeated(one, plan.keys - kept)
-    assert many.stats.argmax is not None
-    at = torch.where(many.stats.argmax >= 0, kept, -1)
-    return Attended(many.out, replace(many.stats, argmax=at))
+    one = part(*means, mask=between(torch.zeros_like(shows).long(), shows.long()))
+    many = repeated(one, plan.keys - kept)
+    return many._replace(argmax=torch.where(many.argmax < 0, many.argmax, kept))
