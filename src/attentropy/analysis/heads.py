@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import entropy, resolved, rows
-from attentropy.attention.attend import attend, key_mass
+from attentropy.attention.attend import attend
+from attentropy.attention.key_mass import key_mass
 from attentropy.core.errors import ArgumentError
 
 

@@ -38,6 +38,14 @@ class Options(NamedTuple):
     dropout: float = 0.0
 
 
+def options_of(given: dict[str, Any]) -> Options:
+    """Options from keywords; raises on one that attend() does not have."""
+    for name in given:
+        if name not in Options._fields:
+            raise ArgumentError("option", f"one of {sorted(Options._fields)}", repr(name))
+    return Options(**given)
+
+
 class Share(NamedTuple):
     """What part of a longer sequence q and k are: its sizes, and the queries that q holds."""
 

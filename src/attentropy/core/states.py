@@ -204,7 +204,8 @@ def _without_values(stats: Stats, log_l: Tensor | None) -> RowState:
     none = m.isneginf()
     if log_l is None or lse.requires_grad:
         grown = (lse - m).masked_fill(none, 0.0)
-        log_l = _with_value(grown, grown.clamp(min=0.0) if log_l is None else log_l)
+        known = grown.clamp(min=0.0) if log_l is None else log_l.masked_fill(none, 0.0)
+        log_l = _with_value(grown, known)
     l = log_l.exp().masked_fill(none, 0.0)
     t = l * (log_l - entropy)
     t = _with_value(t, t.clamp(max=0.0)).masked_fill(none, 0.0)
@@ -240,9 +241,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
     t, c = torch.addcmul(t, delta, weight), torch.addcmul(c, weight, weight)
     entropy, lse, collision = _statistics(m, whole, t, c)
-    joined = replace(
-        stats, entropy=entropy, lse=lse, collision=collision, sink_mass=weight / whole
-    )
+    joined = replace(stats, entropy=entropy, lse=lse, collision=collision, sink_mass=weight / whole)
     # keys that are all -inf weigh nothing beside a sink, whatever their output was
     nothing = keys.m.isneginf() & ~sink.isneginf()
     out = out * (l / whole)[..., None].to(out.dtype)

@@ -155,6 +155,11 @@ class Visibility(NamedTuple):
         """The whole of it, bool [B,H,Q,K]."""
         return self.sees().expand(self.extent[:4])
 
+    def tabled(self) -> "Visibility":
+        """The same without a predicate: a table of all that bounds, table and predicate show."""
+        table = self._replace(added=None).dense()
+        return self._replace(table=table, predicate=None, lo=None, hi=None)
+
     def select(self, span: Span) -> "Visibility":
         """Some rows and keys; they keep their indices in the whole call."""
         before = self.origin or Origin(0, 0, 0, 0, self.extent.shift)

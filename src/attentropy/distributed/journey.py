@@ -1,13 +1,13 @@
 """Attention of the rows of this process over keys that travel, by any kernel for each block.
 
 Forward: each block gives rows, and rows merge. Backward: blocks travel once more; each is computed
-again and differentiated with the gradients of the merged rows (see merging). Only rows of this
+again, and what it added to the merged sums is differentiated (see merging). Only rows of this
 process and two blocks are in memory at a time.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.visibility import Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
-from attentropy.distributed.merging import Flow, Merging, Softmax, Sums
+from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
 from attentropy.distributed.parts import Bounds, Run, bounds, cut
 from attentropy.distributed.transport import Gather, Ring
 from attentropy.kernels.autograd import once
@@ -86,68 +86,79 @@ def _merging(weights: Weights) -> tuple[Merging, Weights]:
     """How rows merge, and the weights of a part, which are not normalised where sums are."""
     match weights:
         case L1() | L2():
-            return Sums(type(weights).__name__), weights.of
+            return SumMerging(weights), weights.of
         case Kernelised():
-            return Sums("L1"), Linear()
-        case ReluSquared() | Linear():
-            return Sums("none"), weights
+            return SumMerging(weights), Linear()
+        case ReluSquared() | Linear():  # divided by the visible keys of the whole in each part
+            return SumMerging(Linear()), weights
         case _:
-            return Softmax(), weights
+            return StateMerging(), weights
 
 
 def attend(way: Journey) -> Rows:
     """Output and statistics of every row of this process; differentiable once."""
     inputs = (getattr(way.call, name) for name in _INPUTS)
-    results = _Travelling.apply(way, *inputs)
-    return way.merging.rows(way.call, results)
+    kept: Kept = _Travelling.apply(way, *inputs)
+    return way.merging.rows(way.call, kept)
 
 
 class _Travelling(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        results = _forward(way)
+    def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> Kept:
+        kept = _forward(way)
         ctx.way = replace(way, call=replace_tensors(way.call, dict.fromkeys(_INPUTS)))
-        ctx.save_for_backward(*inputs, *results)
-        ctx.mark_non_differentiable(*(results[i] for i in way.merging.constant))
-        ctx.set_materialize_grads(False)
-        return results
+        ctx.save_for_backward(*inputs, *kept)
+        ctx.mark_non_differentiable(*kept[way.merging.sums :])
+        return kept
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:
         saved = ctx.saved_tensors
-        call = replace_tensors(ctx.way.call, dict(zip(_INPUTS, saved, strict=False)))
+        inputs, kept = saved[: len(_INPUTS)], saved[len(_INPUTS) :]
+        call = replace_tensors(ctx.way.call, dict(zip(_INPUTS, inputs, strict=True)))
         needs = dict(zip(_INPUTS, ctx.needs_input_grad[1:], strict=True))
-        flow = ctx.way.merging.flow(saved[len(_INPUTS) :], grads)
-        found = _backward(replace(ctx.way, call=call), flow, needs)
+        flowing = _Flowing(kept, grads[: ctx.way.merging.sums])
+        found = _backward(replace(ctx.way, call=call), flowing, needs)
         return None, *once("ring", *found, anchors=(*saved, *grads))
+
+
+class _Flowing(NamedTuple):
+    """What was kept of all keys, and the gradients of its sums."""
+
+    kept: Kept
+    grads: Kept
+
+    def of(self, rows: slice) -> "_Flowing":
+        """The same for some of the rows."""
+        kept, grads = (tuple(x[:, :, rows] for x in part) for part in self)
+        return _Flowing(kept, grads)
 
 
 def _wide(call: Call) -> torch.dtype:
     return torch.float64 if call.q.dtype == torch.float64 else torch.float32
 
 
-def _forward(way: Journey) -> tuple[Tensor, ...]:
-    """Merged results, in float32 or better."""
+def _forward(way: Journey) -> Kept:
+    """What merging keeps of all parts, in float32 or better."""
     call, merging = way.call, way.merging
     like = call.q.new_empty(0, dtype=_wide(call))
 
-    def empty(rows: int) -> tuple[Tensor, ...]:
+    def empty(rows: int) -> Kept:
         return merging.empty((*call.q.shape[:2], rows), call.v.shape[-1], like=like)
 
-    states = [empty(run.count) for run in way.runs]
+    kept = [empty(run.count) for run in way.runs]
 
     def visit(blocks: tuple[range, ...], k: Tensor, v: Tensor) -> None:
         for part in way.parts(blocks, k, v):
-            rows = way.kernel(part.call)
-            state = states[part.index]
-            states[part.index] = merging.add(state, part.call, rows, first=part.keys.start)
+            rows, before = way.kernel(part.call), kept[part.index]
+            kept[part.index] = merging.add(before, part.call, rows, first=part.keys.start)
 
     with torch.autocast(call.q.device.type, enabled=False):
         way.route.carry(call.k, call.v, visit)
-    return merging.read(tuple(torch.cat(x, 2) for x in zip(empty(0), *states, strict=True)))
+    return tuple(torch.cat(x, 2) for x in zip(empty(0), *kept, strict=True))
 
 
-def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor | None, ...]:
+def _backward(way: Journey, flowing: _Flowing, needs: dict[str, bool]) -> tuple[Tensor | None, ...]:
     """Gradients of _INPUTS."""
     call, wide = way.call, _wide(way.call)
     wanted = [name for name in _INPUTS if needs[name]]
@@ -166,7 +177,7 @@ def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor 
         of_block = {name: torch.zeros_like(x, dtype=wide) for name, x in (("k", k), ("v", v))}
         with torch.enable_grad():
             for part in way.parts(blocks, k, v):
-                _add(part, _part_gradients(way, part, flow, wanted), {**total, **of_block})
+                _add(part, _part_gradients(way, part, flowing, wanted), {**total, **of_block})
         return of_block["k"], of_block["v"]
 
     with torch.autocast(call.q.device.type, enabled=False):
@@ -178,7 +189,7 @@ def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor 
 
 
 def _part_gradients(
-    way: Journey, part: _Part, flow: Flow, wanted: list[str]
+    way: Journey, part: _Part, flowing: _Flowing, wanted: list[str]
 ) -> dict[str, Tensor | None]:
     """Gradients of one part: of its own slices, and of tables that all parts share."""
     leaves = {
@@ -186,9 +197,11 @@ def _part_gradients(
         for name in wanted
         if name in _SLICED
     }
-    rows = way.kernel(replace_tensors(part.call, leaves))
+    call = replace_tensors(part.call, leaves)
+    kept, grads = flowing.of(part.run.rows)
+    added = way.merging.added(kept, call, way.kernel(call))
     leaves |= {name: getattr(way.call, name) for name in wanted if name not in _SLICED}
-    pairs = [(x, g) for x, g in flow.rows(part.run.rows).into(rows) if x.requires_grad]
+    pairs = [(x, g) for x, g in zip(added, grads, strict=True) if x.requires_grad]
     outputs, gradients = zip(*pairs, strict=True)
     found = torch.autograd.grad(outputs, list(leaves.values()), gradients, allow_unused=True)
     return dict(zip(leaves, found, strict=True))

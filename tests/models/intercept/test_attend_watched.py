@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.training.runstore import RunStore, read
@@ -118,7 +118,7 @@ def test_everything_is_put_back_and_direct_calls_are_left_alone():
             inner.model(x)
         model(x)
         at.attend(q, q, q)
-    assert attention.Observer.call is None
+    assert hooks.record is None
     assert len(outer.heads()) == len(inner.heads()) == 8
     assert {row.rows for row in outer.heads()} == {4}
 

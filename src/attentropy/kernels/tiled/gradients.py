@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 
 from attentropy.core.weights import Gumbel
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.passes import InputGradients, Needs
 from attentropy.kernels.tiled.logits import MANY, columns
 from attentropy.kernels.tiled.tiles import Block, Tiler, product, seen_product, vector_rows
 
 
-class Gradients:
+class GradientSums:
     """Sums the gradients of everything the logits are made of, tile by tile."""
 
-    def __init__(self, tiler: Tiler, needs: dict[str, bool]) -> None:
+    def __init__(self, tiler: Tiler, needs: Needs) -> None:
         call = tiler.call
         self.tiler, self.needs = tiler, needs
         zeros = {"q": tiler.q, "k": tiler.k, "v": tiler.v, "scale": tiler.scale}
@@ -22,6 +24,14 @@ class Gradients:
             for name, x in zeros.items()
             if needs[name]
         }
+
+    def found(self) -> InputGradients:
+        """Gradients of INPUTS in their shapes and dtypes, None where not needed."""
+        inputs = ((name, getattr(self.tiler.call, name)) for name in INPUTS)
+        return tuple(
+            self.of[name].sum_to_size(x.shape).to(x.dtype) if name in self.of else None
+            for name, x in inputs
+        )
 
     def add(self, block: Block, keys: slice, ds: Tensor) -> None:
         """Send the gradient of a tile's logits [N, R, T] on; `ds` is overwritten."""

@@ -28,4 +28,5 @@ def harden(call: Call, soft: Rows) -> Rows:
     ):
         out = out + (soft.out - soft.out.detach())
     sure = (~unseen).to(soft.collision.dtype)
-    return Rows(out, torch.zeros_like(sure), soft.max_logit, soft.max_logit, soft.argmax, sure)
+    zero = torch.zeros_like(sure)
+    return Rows(out, zero, soft.max_logit, soft.max_logit, soft.argmax, sure, log_l=zero)

@@ -33,7 +33,8 @@ class Means(NamedTuple):
         """As a state that merges."""
         l, argmax = self.total(), self.argmax
         c = (l * self.norm).square_()
-        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, argmax, argmax)
+        visible = torch.zeros_like(argmax)  # the call counts them
+        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, visible, argmax)
 
     @classmethod
     def of(cls, state: RowState) -> "Means":

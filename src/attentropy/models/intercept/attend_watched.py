@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.results import Attended
 from attentropy.core.weights import Gumbel
@@ -95,15 +95,14 @@ class _Ear:
 def install() -> None:
     """One more user."""
     _Ear.users += 1
-    attention.Observer.call = staticmethod(_observed)
-    attention.Observer.unseen = staticmethod(_unseen)
+    hooks.record, hooks.skip = _observed, _unseen
 
 
 def uninstall() -> None:
     """One user less; the last one puts everything back."""
     _Ear.users -= 1
     if not _Ear.users:
-        attention.Observer.call = attention.Observer.unseen = None
+        hooks.record = hooks.skip = None
 
 
 def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:

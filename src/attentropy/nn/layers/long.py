@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.attention.attend import attend, run, steered, unseen
+from attentropy.attention.attend import attend, run
+from attentropy.attention.hooks import changed, skipped
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks import Extent, Mask, Where, causal, documents, full
 from attentropy.core.resolve import Options, resolve
@@ -73,7 +74,7 @@ def hierarchical(
         scale: as in attend(); a rule is asked with all keys that a query sees.
         kernel: as in attend().
     """
-    q, k, options = steered(q, k, Options(mask=mask, score=score, scale=scale))
+    q, k, options = changed(q, k, Options(mask=mask, score=score, scale=scale))
     plan = _Plan.of(q, k, window, levels, _only_causal(options))
     part = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
 
@@ -81,7 +82,7 @@ def hierarchical(
         out, stats = read(reduce(merge, _levels(part, k, v, plan)))
         return Attended(out.to(v.dtype), stats)
 
-    return unseen("hierarchical()", computed)
+    return skipped("hierarchical()", computed)
 
 
 def _levels(part: Part, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[RowState]:
