@@ -10,12 +10,12 @@ from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.resolve import Options, check_tensors, resolve
 from attentropy.core.weights import Softmax
-from attentropy.kernels.tiled.tiles import Block, Tiler, logits
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler, logits
 
 ELEMENTS = 1 << 20
 
 
-class Rows(NamedTuple):
+class WeightRows(NamedTuple):
     """Some queries of one batch entry, all heads, in float64.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 def rows(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, share: int = 1, **options: Any
-) -> Iterator[Rows]:
+) -> Iterator[WeightRows]:
     """Blocks of rows of softmax attention; options are those of attend().
 
     `share` is how many tables of a block's size the caller holds at once.
@@ -61,13 +61,13 @@ def rows(
     for entry in range(tiler.batch):
         values = tiler.v[entry].repeat_interleave(tiler.group, 0)
         for start in range(0, tiler.queries, step):
-            block = Block(
+            block = RowBlock(
                 slice(entry, entry + 1),
                 slice(0, tiler.heads),
                 slice(start, min(start + step, tiler.queries)),
             )
             s = tiler.four(block, logits(tiler, block, slice(0, tiler.keys)))[0].clone()
-            yield Rows(entry, block.queries, s, _softmax(s, call.sink), values)
+            yield WeightRows(entry, block.queries, s, _softmax(s, call.sink), values)
 
 
 def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:

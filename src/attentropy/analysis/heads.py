@@ -14,7 +14,7 @@ from attentropy.attention.key_mass import key_mass
 from attentropy.core.errors import ArgumentError
 
 
-class Heads(NamedTuple):
+class HeadComparison(NamedTuple):
     """What `compare_heads` finds; natural logarithms.
 
     Attributes:
@@ -35,14 +35,14 @@ class Heads(NamedTuple):
     diversity: Tensor
 
 
-def compare_heads(q: Tensor, k: Tensor, **options: Any) -> Heads:
+def compare_heads(q: Tensor, k: Tensor, **options: Any) -> HeadComparison:
     """Entropies, information and divergences of the heads of a layer.
 
     diversity = H(mean over heads of p) - mean over heads of H(p), averaged over rows.
     """
     each, whole = _entropies(q, k, **options)
     place = position_entropy(q, k, **options).mean(0)
-    return Heads(
+    return HeadComparison(
         each,
         whole,
         place,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.analysis._rows import Rows, collect, rows
+from attentropy.analysis._rows import WeightRows, collect, rows
 from attentropy.analysis.gradient import _spread
 from attentropy.core.errors import ArgumentError
 
@@ -96,7 +96,7 @@ def measured_error(
     return collect(parts, q).mean((0, 2)).sqrt()
 
 
-def _moved(part: Rows, delta: Tensor) -> Tensor:
+def _moved(part: WeightRows, delta: Tensor) -> Tensor:
     """The output with `delta` added to the scores, [H,R,Dv]; the mass of a sink stays."""
     lifted = part.weights.clamp(min=0).log() + delta
     mass = part.weights.sum(-1, keepdim=True)
@@ -174,7 +174,7 @@ def _steepest(radius: float, norm: str) -> Callable[[Tensor], Tensor]:
     return lambda g: radius * g / g.norm(dim=-1, keepdim=True).clamp(min=1e-300)
 
 
-def _starts(part: Rows) -> list[Tensor]:
+def _starts(part: WeightRows) -> list[Tensor]:
     """Directions [H,R,Dv] of the output to begin with."""
     p, v, out = part.weights, part.values, part.out
     width = v.shape[-1]
@@ -192,7 +192,7 @@ def _starts(part: Rows) -> list[Tensor]:
     return lead
 
 
-def _ascend(part: Rows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -> Tensor:
+def _ascend(part: WeightRows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -> Tensor:
     """The largest error on the way to a stationary change, [H,R]."""
     p, moved = part.weights, part.out
     mass = p.sum(-1, keepdim=True)

@@ -77,7 +77,7 @@ def _square(p: Tensor) -> Tensor:
     return p
 
 
-class Layer(Protocol):
+class ProjectedLayer(Protocol):
     """Heads and weights, as attentropy.nn.MultiheadAttention has them."""
 
     num_heads: int
@@ -112,7 +112,7 @@ class ProjectionSpectrum(NamedTuple):
 
 
 @torch.no_grad()
-def projection_spectrum(layer: Layer) -> ProjectionSpectrum:
+def projection_spectrum(layer: ProjectedLayer) -> ProjectionSpectrum:
     """Singular values of what scores and outputs are made with.
 
     x W_Q^T W_K y^T is the score of two inputs and x W_V^T W_O^T what a head writes; both have rank

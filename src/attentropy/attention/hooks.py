@@ -13,7 +13,7 @@ from attentropy.core.resolve import Options
 from attentropy.core.results import Attended
 
 Compute = Callable[[], Attended]
-Asked = tuple[Tensor, Tensor, Options]
+Request = tuple[Tensor, Tensor, Options]
 """Queries, keys and options of a call."""
 
 
@@ -27,7 +27,7 @@ class Hooks:
         skip: computes what cannot be recorded, and notes what it was.
     """
 
-    change: Callable[[Tensor, Tensor, Options], Asked] | None = None
+    change: Callable[[Tensor, Tensor, Options], Request] | None = None
     record: Callable[[Call, Compute], Attended] | None = None
     skip: Callable[[str, Compute], Attended] | None = None
 
@@ -36,7 +36,7 @@ hooks = Hooks()
 """The hooks of this process."""
 
 
-def changed(q: Tensor, k: Tensor, options: Options) -> Asked:
+def changed(q: Tensor, k: Tensor, options: Options) -> Request:
     """Queries, keys and options as the running module is steered to have them."""
     return (q, k, options) if hooks.change is None else hooks.change(q, k, options)
 

@@ -36,7 +36,7 @@ from attentropy.core.weights import Decay, Gumbel, Hard
 from attentropy.distributed import journey as ring
 from attentropy.distributed.groups import Group, Peers, peers
 from attentropy.distributed.layouts import Layout, contiguous
-from attentropy.distributed.transport import Gather, Ring
+from attentropy.distributed.transport import GatherRoute, RingRoute
 from attentropy.kernels.attended import attended
 
 METHODS = ("auto", "ring", "gather")
@@ -85,7 +85,7 @@ def ring_attend(
     queries, keys = _agree(me, q, k, v, asked, how)
     rows = layout.runs(queries, ranks=me.size, rank=me.rank)
     call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
-    route = (Gather if _gathers(method, call.k, call.v, keys) else Ring)(me, layout, keys)
+    route = (GatherRoute if _gathers(method, call.k, call.v, keys) else RingRoute)(me, layout, keys)
     run = partial(attention.run, kernel=kernel)
     way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
     if kernel != "auto":

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from attentropy.core.masks import Extent
+from attentropy.core.masks.extent import Extent
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 

@@ -4,7 +4,6 @@ Every message names the argument, the rule and the value.
 """
 
 import math
-from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.core.masks import Extent, Mask, as_mask, causal, check_table
-from attentropy.core.masks import full as full_mask
+from attentropy.core.masks import causal, full
+from attentropy.core.masks.extent import Extent, check_table
+from attentropy.core.masks.mask import Mask, MaskLike, as_mask
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
-from attentropy.core.visibility import Span, Visibility, of_float
+from attentropy.core.visibility import Span, Visibility
 from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights
 
 SMALL_MASK = 1 << 22
@@ -28,7 +28,7 @@ _CAST = FLOATS[:3]
 class Options(NamedTuple):
     """The options of attend(), by its names."""
 
-    mask: Mask | Tensor | Callable[..., Tensor] | None = None
+    mask: MaskLike | None = None
     score: Score | None = None
     scale: ScaleRule | float | Tensor | None = None
     weights: Weights | None = None
@@ -158,11 +158,18 @@ def _weights(options: Options) -> Weights:
         raise UnsupportedError("dropout is not supported with one-hot weights")
     if isinstance(weights, Kernelised | Decay):
         given = [n for n in ("scale", "bias", "softcap") if getattr(options, n) is not None]
-        if isinstance(options.mask, Tensor) and options.mask.is_floating_point():
+        if _adds(options.mask):
             given.append("a float mask")
         if given:
             raise UnsupportedError(f"{kind} weights have no logits and take no {given[0]}")
     return weights
+
+
+def _adds(mask: MaskLike | None) -> bool:
+    """Whether a mask adds to the logits."""
+    if isinstance(mask, Tensor):
+        return mask.is_floating_point()
+    return isinstance(mask, Mask) and mask.added is not None
 
 
 def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
@@ -176,12 +183,9 @@ def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepar
 
 
 def _visibility(options: Options, weights: Weights, extent: Extent) -> Visibility:
-    given = options.mask
-    if isinstance(given, Tensor) and given.dtype != torch.bool:
-        return of_float(given, extent)
-    mask = full_mask if given is None else as_mask(given)
+    mask = full if options.mask is None else as_mask(options.mask)
     if isinstance(weights, Decay):
-        mask = causal if mask is full_mask or mask is causal else mask & causal
+        mask = causal if mask is full or mask is causal else mask & causal
     return Visibility.of_mask(mask, extent)
 
 

@@ -20,8 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.core.errors import ArgumentTypeError
-from attentropy.core.masks import Extent, Mask, Where, causal, check_table, full
+from attentropy.core.masks import causal, full
+from attentropy.core.masks.extent import Extent, Where, check_table
+from attentropy.core.masks.mask import Mask
 
 SLICE = 1 << 22
 ALL = slice(None)
@@ -52,6 +53,26 @@ class Origin(NamedTuple):
     queries: int | Tensor
     keys: int | Tensor
     shift: int
+
+
+class Limits(NamedTuple):
+    """Between which keys some rows look.
+
+    Attributes:
+        lo: the least and the greatest first visible key.
+        hi: the least and the greatest end of the visible keys.
+    """
+
+    lo: tuple[int, int]
+    hi: tuple[int, int]
+
+    def hide(self, keys: range) -> bool:
+        """Whether no row sees any of the keys."""
+        return self.hi[1] <= keys.start or self.lo[0] >= keys.stop
+
+    def show(self, keys: range) -> bool:
+        """Whether every row sees all the keys, as far as bounds tell."""
+        return self.lo[1] <= keys.start and self.hi[0] >= keys.stop
 
 
 class Visibility(NamedTuple):
@@ -88,13 +109,15 @@ class Visibility(NamedTuple):
         if mask.table is not None:
             return cls(extent, table=check_table("mask", mask.table, extent))
         mask.fits(extent)
+        added = None if mask.added is None else check_table("mask", mask.added, extent)
         lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
         if mask.is_interval:
             shape = "full" if lo is None and hi is None else "other"
-            return cls(extent, lo, hi, shape="causal" if mask is causal else shape)
+            return cls(extent, lo, hi, added=added, shape="causal" if mask is causal else shape)
         if torch.compiler.is_compiling():
-            return cls(extent, table=check_table("mask", mask.predicate(extent.where()), extent))
-        return cls(extent, lo, hi, predicate=mask)
+            table = check_table("mask", mask.predicate(extent.where()), extent)
+            return cls(extent, table=table, added=added)
+        return cls(extent, lo, hi, predicate=mask, added=added)
 
     @property
     def where(self) -> Where:
@@ -215,6 +238,13 @@ class Visibility(NamedTuple):
         predicate = None if self.predicate is None else _asked_at(self.predicate, self.where)
         return self._replace(lo=lo, hi=hi, predicate=predicate, origin=None)
 
+    def limits(self) -> "Limits":
+        """Between which keys all rows look, as numbers: on a GPU it waits for them."""
+        keys = self.extent.keys
+        lo = (0, 0) if self.lo is None else _ends(self.lo)
+        hi = (keys, keys) if self.hi is None else _ends(self.hi)
+        return Limits(lo, hi)
+
     def bounds(self) -> tuple[Tensor | None, Tensor | None]:
         """The first visible key and one past the last, counted from the first key held here."""
         if self.origin is None:
@@ -277,11 +307,12 @@ def gathered(x: Tensor, key: Tensor, extent: Extent) -> Tensor:
     return x.expand(*shape, extent.keys).gather(-1, key.expand(*shape, 1))
 
 
-def of_float(mask: Tensor, extent: Extent) -> Visibility:
-    """A float mask: its entries of -inf hide keys."""
-    if not mask.is_floating_point():
-        raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
-    return Visibility(extent, added=check_table("mask", mask, extent))
+def _ends(x: Tensor) -> tuple[int, int]:
+    """The least and the greatest entry; 0 and 0 where there is none."""
+    if not x.numel():
+        return 0, 0
+    low, high = torch.stack(x.aminmax()).tolist()
+    return low, high
 
 
 def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
-from attentropy.core.visibility import Span
+from attentropy.core.visibility import Limits, Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
 from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
-from attentropy.distributed.parts import Bounds, Run, bounds, cut
-from attentropy.distributed.transport import Gather, Ring
+from attentropy.distributed.parts import RowRun, cut
+from attentropy.distributed.transport import GatherRoute, RingRoute
 from attentropy.kernels.autograd import once
 
 _INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -29,35 +29,35 @@ class Journey:
     """A call over the keys of all ranks, the way they come, and the kernel for each part."""
 
     call: Call
-    runs: tuple[Run, ...]
-    bounds: tuple[Bounds, ...]
-    route: Ring | Gather
+    runs: tuple[RowRun, ...]
+    limits: tuple[Limits, ...]
+    route: RingRoute | GatherRoute
     kernel: Callable[[Call], Rows]
     merging: Merging
 
-    def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_Part"]:
+    def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_PartCall"]:
         """Runs of rows against runs of keys, those left out that hide all of them."""
         first = 0
         for keys in blocks:
             columns = slice(first, first + len(keys))
             first = columns.stop
-            for index, (run, seen) in enumerate(zip(self.runs, self.bounds, strict=True)):
-                if seen.hides(keys):
+            for index, (run, limits) in enumerate(zip(self.runs, self.limits, strict=True)):
+                if limits.hide(keys):
                     continue
                 k_part, v_part = k[:, :, columns], v[:, :, columns]
-                call = cut(self.call, run, keys, whole=seen.shows(keys), k=k_part, v=v_part)
+                call = cut(self.call, run, keys, whole=limits.show(keys), k=k_part, v=v_part)
                 if call.seen.shape != "other" or bool(call.visible.any()):
                     if not call.weights.probabilities:
                         # what divides by the number of visible keys means those of the whole
                         count = Span(queries=run.rows).of(self.call.visible)
                         call = call._replace(seen=call.seen._replace(counted=count))
-                    yield _Part(index, run, keys, columns, call)
+                    yield _PartCall(index, run, keys, columns, call)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _PartCall:
     index: int
-    run: Run
+    run: RowRun
     keys: range
     columns: slice
     call: Call
@@ -68,18 +68,18 @@ def journey(
     rows: tuple[range, ...],
     *,
     shift: int,
-    route: Ring | Gather,
+    route: RingRoute | GatherRoute,
     kernel: Callable[[Call], Rows],
 ) -> Journey:
     """The journey of a call whose rows are these queries of the whole sequence."""
     runs, first = [], 0
     for run in rows:
-        runs.append(Run(slice(first, first + len(run)), run.start + shift))
+        runs.append(RowRun(slice(first, first + len(run)), run.start + shift))
         first += len(run)
-    seen = tuple(bounds(call, run) for run in runs)
+    limits = tuple(call.seen.select(Span(queries=run.rows)).limits() for run in runs)
     merging, weights = _merging(call.weights)
     call = call._replace(weights=weights)
-    return Journey(call, tuple(runs), seen, route, kernel, merging)
+    return Journey(call, tuple(runs), limits, route, kernel, merging)
 
 
 def _merging(weights: Weights) -> tuple[Merging, Weights]:
@@ -189,7 +189,7 @@ def _backward(way: Journey, flowing: _Flowing, needs: dict[str, bool]) -> tuple[
 
 
 def _part_gradients(
-    way: Journey, part: _Part, flowing: _Flowing, wanted: list[str]
+    way: Journey, part: _PartCall, flowing: _Flowing, wanted: list[str]
 ) -> dict[str, Tensor | None]:
     """Gradients of one part: of its own slices, and of tables that all parts share."""
     leaves = {
@@ -207,7 +207,7 @@ def _part_gradients(
     return dict(zip(leaves, found, strict=True))
 
 
-def _add(part: _Part, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
+def _add(part: _PartCall, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
     span = Span(queries=part.run.rows, keys=slice(part.keys.start, part.keys.stop))
     places = {
         "q": lambda x: x[:, :, part.run.rows],

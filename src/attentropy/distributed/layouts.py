@@ -115,14 +115,21 @@ class Spread:
         return [Placed(n, self.layout.runs(n, ranks=me.size, rank=me.rank)) for n in wholes]
 
 
-class Run(NamedTuple):
-    """A range by its bounds: torch.compile would make a graph for every range of sizes."""
+class PositionRun(NamedTuple):
+    """Positions start .. stop - 1, as `range` has them.
+
+    torch.compile would make a graph for every `range`; the numbers of this one may be symbols.
+
+    Attributes:
+        start: the first position.
+        stop: one past the last.
+    """
 
     start: int
     stop: int
 
 
-Runs = tuple[range | Run, ...]
+Runs = tuple[range | PositionRun, ...]
 
 
 class Placed(NamedTuple):

@@ -14,7 +14,7 @@ from attentropy.core.visibility import Span
 
 
 @dataclass(frozen=True)
-class Run:
+class RowRun:
     """Rows of a process that stand together: the first at global position `at`."""
 
     rows: slice
@@ -26,38 +26,7 @@ class Run:
         return int(self.rows.stop - self.rows.start)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Between which keys every row of a run looks: the least and greatest lo and hi."""
-
-    lo: tuple[int, int]
-    hi: tuple[int, int]
-
-    def hides(self, keys: range) -> bool:
-        """No row sees any of the keys."""
-        return self.hi[1] <= keys.start or self.lo[0] >= keys.stop
-
-    def shows(self, keys: range) -> bool:
-        """Every row sees all the keys, as far as intervals say."""
-        return self.lo[1] <= keys.start and self.hi[0] >= keys.stop
-
-
-def bounds(call: Call, run: Run) -> Bounds:
-    """Between which keys the rows of a run look."""
-    seen, keys = call.seen.select(Span(queries=run.rows)), call.extent.keys
-    lo = (0, 0) if seen.lo is None else _range(seen.lo)
-    hi = (keys, keys) if seen.hi is None else _range(seen.hi)
-    return Bounds(lo, hi)
-
-
-def _range(x: Tensor) -> tuple[int, int]:
-    if not x.numel():
-        return 0, 0
-    low, high = torch.stack(x.aminmax()).tolist()
-    return low, high
-
-
-def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
+def cut(call: Call, run: RowRun, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
     """The call of the rows of a run on the keys of a range, k and v.
 
     `run.at` and `keys` are positions among the keys of the whole sequence; `whole` says that the
@@ -81,7 +50,7 @@ def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor)
     )
 
 
-def _shape(call: Call, run: Run, keys: range, *, whole: bool) -> str:
+def _shape(call: Call, run: RowRun, keys: range, *, whole: bool) -> str:
     if call.seen.shape == "other":
         return "other"
     if whole:
@@ -90,7 +59,7 @@ def _shape(call: Call, run: Run, keys: range, *, whole: bool) -> str:
     return "causal" if call.seen.shape == "causal" and aligned else "other"
 
 
-def _relative(call: Call, run: Run, keys: range) -> Tensor | None:
+def _relative(call: Call, run: RowRun, keys: range) -> Tensor | None:
     """What depends on the distance, as a table over the distances of the part."""
     if call.relative is None and call.slopes is None:
         return None
@@ -105,7 +74,7 @@ def _relative(call: Call, run: Run, keys: range) -> Tensor | None:
     return -call.slopes.to(wide)[:, None] * distance.abs().to(wide)
 
 
-def _seed(seed: Tensor | None, run: Run, keys: range) -> Tensor | None:
+def _seed(seed: Tensor | None, run: RowRun, keys: range) -> Tensor | None:
     """Noise of its own for each part, the same whenever the part is computed."""
     if seed is None:
         return None

@@ -1,8 +1,8 @@
 """How keys and values reach the ranks that need them, and how their gradients come home.
 
-`Ring` passes blocks from rank to rank, the next on its way while the present one is worked on:
-each rank holds two blocks at a time. `Gather` gives every rank all of them at once: one collective
-instead of R - 1 hops, and O(n) memory. Both send, per rank and with R ranks, a block of
+`RingRoute` passes blocks from rank to rank, the next on its way while the present one is worked
+on: each rank holds two blocks at a time. `GatherRoute` gives every rank all of them at once: one
+collective instead of R - 1 hops, and O(n) memory. Both send, per rank and with R ranks, a block of
 B * Hk * (n / R) * (D + Dv) numbers
 
     forward   R - 1 times in the precision of k and v,
@@ -52,7 +52,7 @@ def _count(sent: int) -> None:
 
 
 @dataclass(frozen=True)
-class Gather:
+class GatherRoute:
     """All blocks at once, by all_gather; gradients go home by reduce_scatter."""
 
     peers: Peers
@@ -88,7 +88,7 @@ class Gather:
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingRoute:
     """Blocks pass from each rank to the next; gradients travel with them, and come home."""
 
     peers: Peers

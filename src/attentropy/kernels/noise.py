@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from attentropy.core.masks import Where
+from attentropy.core.masks.extent import Where
 
 _LOW = 0xFFFFFFFF
 _ROUNDS = 10

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
-from attentropy.core.masks import Extent
+from attentropy.core.masks.extent import Extent
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import (
     L1,

@@ -6,18 +6,18 @@ from functools import cache
 import pytest
 import torch
 
-from attentropy.kernels.triton.configs import TABLE, Config
+from attentropy.kernels.triton.configs import TABLE, TileSizes
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.plan_backward import Cotangents, Needs, plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
 from attentropy.kernels.triton.problem import Problem
 
 CHOICES = (
-    Config("square", 16, 16, 4, 1),
-    Config("wide", 16, 64, 4, 1),
-    Config("tall", 64, 16, 4, 1),
+    TileSizes("square", 16, 16, 4, 1),
+    TileSizes("wide", 16, 64, 4, 1),
+    TileSizes("tall", 64, 16, 4, 1),
 )
-PARTS = Config("parts", 32, 16, 4, 1, part=16)
+PARTS = TileSizes("parts", 32, 16, 4, 1, part=16)
 
 
 def problem():

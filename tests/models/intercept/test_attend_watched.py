@@ -29,7 +29,7 @@ MADE = {
     "plain": lambda: MultiheadAttention(32, 4),
     "causal": lambda: MultiheadAttention(32, 4, mask=at.causal),
     "grouped": lambda: MultiheadAttention(32, 4, num_kv_heads=2, mask=at.causal & at.lookback(5)),
-    "alibi": lambda: MultiheadAttention(32, 4, mask=at.causal, positions=at.nn.ALiBi(4)),
+    "alibi": lambda: MultiheadAttention(32, 4, mask=at.causal, positions=at.ALiBi()),
     "log n": lambda: MultiheadAttention(32, 4, mask=at.causal, scale=at.LogLength(2.0)),
     "cosine": lambda: CosineAttention(32, 4, mask=at.causal),
     "additive": lambda: AdditiveAttention(32, 4, mask=at.causal),

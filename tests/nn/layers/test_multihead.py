@@ -125,7 +125,7 @@ PARTS = {
     "yarn": lambda: {"positions": at.nn.RotaryPositions(scaling=at.nn.YaRN(4.0, 8))},
     "sinusoidal": lambda: {"positions": at.nn.SinusoidalPositions(0.5)},
     "relative": lambda: {"positions": at.nn.RelativeBias(4, 3)},
-    "alibi": lambda: {"positions": at.nn.ALiBi(4), "qk_norm": "layer"},
+    "alibi": lambda: {"positions": at.ALiBi(), "qk_norm": "layer"},
     "log length": lambda: {"scale": at.LogLength(3.0)},
     "ssmax": lambda: {"scale": at.nn.SSMax(4)},
     "cosine": lambda: {"score": at.Cosine()},
@@ -196,7 +196,7 @@ def test_it_is_attend_between_two_projections():
 
 
 def test_masks_add_up():
-    layer = MHA(32, 4, mask=at.causal, positions=at.nn.ALiBi(4))
+    layer = MHA(32, 4, mask=at.causal, positions=at.ALiBi())
     x = torch.randn(2, 6, 32)
     keep, bias = torch.rand(6, 6) > 0.3, torch.randn(6, 6)
     pad = torch.arange(6) >= torch.tensor([[6], [4]])
@@ -271,7 +271,7 @@ def test_a_state_dict_of_the_wrong_shape_names_the_key():
         ({"batch_first": False}, "batch_first must be True"),
         ({"qk_norm": "batch"}, "QKNorm: kind must be one of ['layer', 'rms'], got 'batch'"),
         ({"qk_norm": 3}, "qk_norm must be 'rms', 'layer' or a QKNorm, got 3"),
-        ({"positions": at.ALiBi()}, "positions must be RotaryPositions, SinusoidalPositions"),
+        ({"positions": 7}, "positions must be RotaryPositions, SinusoidalPositions"),
         ({"head_dim": 0}, "head_dim must be >= 1, got 0"),
         ({"scale": at.nn.AdaptiveScale(1.0, 3)}, "number of heads must be 3, got 4"),
     ],

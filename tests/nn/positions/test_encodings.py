@@ -100,14 +100,14 @@ def test_relative_bias_and_alibi_are_biases_of_attend():
     distance = (torch.arange(5) - torch.arange(5)[:, None]).clamp(-3, 3) + 3
     want, _ = at.attend(q, q, q, bias=relative.table[:, distance])
     torch.testing.assert_close(out, want)
-    out, _ = at.attend(q, q, q, bias=nn.ALiBi(2)())
+    out, _ = at.attend(q, q, q, bias=nn.DistanceBias(at.ALiBi()).bias())
     want, _ = at.attend(q, q, q, bias=at.ALiBi())
     torch.testing.assert_close(out, want)
 
 
 def test_alibi_alone_has_a_geometric_entropy():
     slope, q = 0.5, torch.zeros(1, 1, 400, 4)
-    bias = nn.ALiBi(1, slopes=torch.tensor([slope]))()
+    bias = nn.DistanceBias(at.ALiBi(torch.tensor([slope]))).bias()
     _, stats = at.attend(q, q, q, mask=at.causal, bias=bias)
     r = math.exp(-slope)
     want = -math.log(1 - r) - r * math.log(r) / (1 - r)
@@ -116,7 +116,7 @@ def test_alibi_alone_has_a_geometric_entropy():
 
 def test_only_relative_bias_is_in_the_state_dict():
     assert list(nn.RelativeBias(2, 3).state_dict()) == ["table"]
-    for positions in (nn.ALiBi(2), nn.RotaryPositions(), nn.SinusoidalPositions()):
+    for positions in (nn.DistanceBias(at.ALiBi()), nn.RotaryPositions(), nn.SinusoidalPositions()):
         assert not positions.state_dict()
 
 
@@ -131,8 +131,7 @@ def test_only_relative_bias_is_in_the_state_dict():
         (lambda: nn.YaRN(2.0, 1), "YaRN: length must be >= 2, got 1"),
         (lambda: nn.YaRN(2.0, 64, fast=0.5), "YaRN: fast must be finite and > 1, got 0.5"),
         (lambda: nn.RelativeBias(2, 0), "reach must be >= 1, got 0"),
-        (lambda: nn.ALiBi(2, slopes=torch.ones(3)), "slopes must be of shape [H] = [2]"),
-        (lambda: nn.ALiBi(1, slopes=-torch.ones(1)), "slopes must be >= 0"),
+        (lambda: nn.DistanceBias(at.ALiBi(-torch.ones(1))), "slopes must be >= 0"),
     ],
 )
 def test_bad_arguments(build, message):
@@ -143,11 +142,10 @@ def test_bad_arguments(build, message):
 
 def test_alibi_survives_a_layer_made_on_meta():
     with torch.device("meta"):
-        layer = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+        layer = at.nn.MultiheadAttention(16, 2, positions=at.ALiBi())
     assert layer(torch.ones(1, 5, 16, device="meta")).out.shape == (1, 5, 16)
     layer.to_empty(device="cpu")
-    want = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+    want = at.nn.MultiheadAttention(16, 2, positions=at.ALiBi())
     layer.load_state_dict(want.state_dict())
-    layer.positions.slopes.fill_(torch.nan)
     x = torch.randn(1, 5, 16)
     assert torch.equal(layer(x).out, want(x).out)

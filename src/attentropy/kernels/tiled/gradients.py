@@ -7,7 +7,7 @@ from attentropy.core.weights import Gumbel
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.passes import InputGradients, Needs
 from attentropy.kernels.tiled.logits import MANY, columns
-from attentropy.kernels.tiled.tiles import Block, Tiler, product, seen_product, vector_rows
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler, product, seen_product, vector_rows
 
 
 class GradientSums:
@@ -33,7 +33,7 @@ class GradientSums:
             for name, x in inputs
         )
 
-    def add(self, block: Block, keys: slice, ds: Tensor) -> None:
+    def add(self, block: RowBlock, keys: slice, ds: Tensor) -> None:
         """Send the gradient of a tile's logits [N, R, T] on; `ds` is overwritten."""
         tiler, call = self.tiler, self.tiler.call
         if isinstance(call.weights, Gumbel):
@@ -52,7 +52,7 @@ class GradientSums:
                     tiler.hide(block, keys, ds4, 0.0)
             self._add_product(block, keys, ds)
 
-    def _add_relative(self, block: Block, keys: slice, ds4: Tensor) -> None:
+    def _add_relative(self, block: RowBlock, keys: slice, ds4: Tensor) -> None:
         total = self.of["relative"]
         per_head = ds4.sum(0)
         if len(total) == 1:
@@ -62,7 +62,7 @@ class GradientSums:
         at = columns(terms).flatten()
         rows.index_add_(1, at, per_head.flatten(1))
 
-    def _add_product(self, block: Block, keys: slice, dx: Tensor) -> None:
+    def _add_product(self, block: RowBlock, keys: slice, dx: Tensor) -> None:
         tiler = self.tiler
         q = tiler.wide_rows(block, tiler.q)
         scale = tiler.rows(block, tiler.scale)
@@ -83,7 +83,7 @@ class GradientSums:
             tiler.add_keyed(block, keys, self.of["k"], g)
 
     def _add_additive(
-        self, block: Block, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
+        self, block: RowBlock, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
     ) -> None:
         tiler = self.tiler
         k = tiler.keyed(block, keys, tiler.k)
@@ -108,13 +108,13 @@ class GradientSums:
             if "k" in self.of:
                 tiler.add_keyed(block, part, self.of["k"], slope.sum(1))
 
-    def _add_vector(self, block: Block, value_NRH: Tensor) -> None:
+    def _add_vector(self, block: RowBlock, value_NRH: Tensor) -> None:
         b, h, r = block.count
         per_head = value_NRH.view(b, h * self.tiler.group, r, -1).sum((0, 2))
         total = self.of["additive"]
         rows = total[self.tiler.heads_of(block)] if len(total) > 1 else total
         rows.add_(per_head.sum_to_size(rows.shape))
 
-    def _add_rows(self, name: str, block: Block, value: Tensor) -> None:
+    def _add_rows(self, name: str, block: RowBlock, value: Tensor) -> None:
         part = self.tiler.part(block, self.of[name])
         part.add_(value.reshape(part.shape))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.states import RowState
-from attentropy.kernels.tiled.tiles import Block, Tiler
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler
 
 _CHUNK = 128
 
@@ -44,7 +44,7 @@ class Means(NamedTuple):
         return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
 
 
-def collect(tiler: Tiler, compute: Callable[[Block], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Six tensors of the whole call, as Means has them, from those of its blocks of rows."""
     sizes, width = tiler.q.shape[:3], tiler.v.shape[-1]
     out = tiler.call.v.new_empty(*sizes, width)

@@ -23,7 +23,7 @@ from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
 from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiled.tiles import (
-    Block,
+    RowBlock,
     Tiler,
     dropped,
     first_seen,
@@ -95,7 +95,7 @@ def _results(rows: Means, tiler: Tiler) -> SoftmaxResults:
     return SoftmaxResults(out, log_l - t, lse, m.clone(), argmax, collision, log_l)
 
 
-def _block(tiler: Tiler, block: Block) -> Means:
+def _block(tiler: Tiler, block: RowBlock) -> Means:
     """Means of a block of rows, [N, R], over all their keys."""
     ranges = tiler.key_ranges(block)
     if len(ranges) == 1:
@@ -107,7 +107,7 @@ def _block(tiler: Tiler, block: Block) -> Means:
     return Means.of(total)
 
 
-def _tile(tiler: Tiler, block: Block, keys: slice) -> Means:
+def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     """states.from_tile in fewer passes."""
     s = logits(tiler, block, keys)
     m, argmax = largest(s)
@@ -180,7 +180,7 @@ class _RowFlow(NamedTuple):
 
 
 def _backward_tile(
-    tiler: Tiler, block: Block, keys: slice, *, flow: _RowFlow, total: GradientSums
+    tiler: Tiler, block: RowBlock, keys: slice, *, flow: _RowFlow, total: GradientSums
 ) -> None:
     s = logits(tiler, block, keys)
     log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))

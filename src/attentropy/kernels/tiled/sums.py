@@ -17,7 +17,7 @@ from attentropy.kernels.mass import receiving
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.tiles import (
-    Block,
+    RowBlock,
     Tiler,
     dropped,
     first_seen,
@@ -108,7 +108,7 @@ def forward(call: Call) -> SumResults:
 
 
 def _keep_larger(
-    tiler: Tiler, block: Block, held: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor]
+    tiler: Tiler, block: RowBlock, held: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor]
 ) -> None:
     m, argmax = (tiler.part(block, x) for x in held)
     top, at = (x.reshape(m.shape) for x in new)
@@ -116,7 +116,7 @@ def _keep_larger(
         target.copy_(value)
 
 
-def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
+def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Largest logit, where it is, and the unnormalised weights f of a tile."""
     s = logits(tiler, block, keys)
     top, at = s.max(-1)
@@ -130,7 +130,7 @@ def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tens
     return top, at, s
 
 
-def _powers(weights: Decay, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def _powers(weights: Decay, tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     where = tiler.where(block, keys)
     rate = weights.of_heads(tiler.query_heads, like=tiler.q)[tiler.heads_of(block)]
     return rate.detach().view(-1, 1, 1) ** (where.position - where.k).clamp(min=0)
@@ -147,7 +147,7 @@ def backward(call: Call, results: SumResults, grads: Grads, needs: Needs) -> Inp
 
 
 def _backward_tile(
-    tiler: Tiler, block: Block, keys: slice, *, grads: Grads, total: GradientSums
+    tiler: Tiler, block: RowBlock, keys: slice, *, grads: Grads, total: GradientSums
 ) -> None:
     d_o, d_n1, d_n2 = (grads.get(name) for name in FLOWING)
     _, _, f = _tile(tiler, block, keys)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.kernels.triton.configs import Config, configs
+from attentropy.kernels.triton.configs import TileSizes, configs
 from attentropy.kernels.triton.device.views import (
     DistanceTable,
     Drop,
@@ -85,7 +85,7 @@ class Problem:
         """The arguments of a second launch, which does what is not finite once more."""
         return {"SAFE": True, "PRECISION": "ieee"}
 
-    def configs(self, kernel: str) -> tuple[Config, ...]:
+    def configs(self, kernel: str) -> tuple[TileSizes, ...]:
         """The tile sizes to choose from."""
         return configs(kernel, width=self.width, precise=self.precise, laden=self.laden)
 

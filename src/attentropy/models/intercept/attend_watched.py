@@ -16,7 +16,7 @@ from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.results import Attended
 from attentropy.core.weights import Gumbel
-from attentropy.kernels.tiled.tiles import TILE_ELEMENTS, Block, Tiler, logits
+from attentropy.kernels.tiled.tiles import TILE_ELEMENTS, RowBlock, Tiler, logits
 from attentropy.models.intercept import running
 from attentropy.models.intercept.running import Working
 from attentropy.models.record.accumulators import owner_of
@@ -84,7 +84,7 @@ class Heard(Asked):
         tiler = self.tiler
         batch = slice(0, tiler.batch) if entry is None else slice(entry, entry + 1)
         last = tiler.queries if count is None else first + count
-        block = Block(batch, slice(0, tiler.heads), slice(first, last))
+        block = RowBlock(batch, slice(0, tiler.heads), slice(first, last))
         return tiler.four(block, logits(tiler, block, slice(low, high))).clone()
 
 

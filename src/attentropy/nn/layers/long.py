@@ -14,12 +14,15 @@ from torch import Tensor
 from attentropy.attention.attend import attend, run
 from attentropy.attention.hooks import changed, skipped
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.masks import Extent, Mask, Where, causal, documents, full
+from attentropy.core.masks import between, causal, documents, full
+from attentropy.core.masks.extent import Extent
+from attentropy.core.masks.mask import Mask
 from attentropy.core.resolve import Options, resolve
 from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import Dot, Score
 from attentropy.core.states import RowState, merge, read, repeated, unread
+from attentropy.core.visibility import Visibility
 from attentropy.kernels.attended import attended
 from attentropy.nn._checks import count
 
@@ -75,7 +78,7 @@ def hierarchical(
         kernel: as in attend().
     """
     q, k, options = changed(q, k, Options(mask=mask, score=score, scale=scale))
-    plan = _Plan.of(q, k, window, levels, _only_causal(options))
+    plan = _LevelPlan.of(q, k, window, levels, _only_causal(options))
     part = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
 
     def computed() -> Attended:
@@ -85,9 +88,9 @@ def hierarchical(
     return skipped("hierarchical()", computed)
 
 
-def _levels(part: Part, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[RowState]:
+def _levels(part: Part, k: Tensor, v: Tensor, plan: "_LevelPlan") -> Iterator[RowState]:
     """The states of what each level sees."""
-    yield part(k, v, mask=plan.near())
+    yield part(k, v, mask=plan.up_to(0))
     for level in range(1, plan.levels + 1):
         yield from _means(part, k, v, plan, level)
 
@@ -103,7 +106,7 @@ def _only_causal(options: Options) -> Mask | None:
     return causal if mask is causal else None
 
 
-def _scale_of_all(q: Tensor, plan: "_Plan", options: Options) -> Any:
+def _scale_of_all(q: Tensor, plan: "_LevelPlan", options: Options) -> Any:
     """The scale, of which a rule is asked with all keys that a query sees."""
     score = Dot() if options.score is None else options.score
     given: Any = score.default_scale(q.shape[3]) if options.scale is None else options.scale
@@ -129,7 +132,7 @@ def join(a: Attended, b: Attended) -> Attended:
     return Attended(out.to(a.out.dtype), stats)
 
 
-class _Plan(NamedTuple):
+class _LevelPlan(NamedTuple):
     """Which keys each level shows to a query at position i of n."""
 
     queries: int
@@ -142,7 +145,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(
         cls, q: Tensor, k: Tensor, window: int, levels: int | None, mask: Mask | None
-    ) -> "_Plan":
+    ) -> "_LevelPlan":
         if count("hierarchical: window", window, least=2) % 2:
             raise ArgumentError("hierarchical: window", "even", window)
         if q.shape[2] > k.shape[2]:
@@ -155,53 +158,37 @@ class _Plan(NamedTuple):
             enough = min(levels, enough)
         return cls(q.shape[2], k.shape[2], window, enough, mask is causal, q.device)
 
+    @property
+    def extent(self) -> Extent:
+        """One head of one batch entry."""
+        return Extent(1, 1, self.queries, self.keys, self.device)
+
+    @property
     def positions(self) -> Tensor:
         """Places of the queries among the keys, [1,1,Q]."""
-        place = torch.arange(self.queries, device=self.device) + self.keys - self.queries
-        return place.view(1, 1, -1)
+        return self.extent.positions
 
     def start(self, level: int) -> Tensor:
         """The first key that levels up to this one show."""
         size = self.window << level
-        return ((self.positions() // size - 1) * size).clamp(min=0)
+        return ((self.positions // size - 1) * size).clamp(min=0)
 
     def stop(self, level: int) -> Tensor:
         """One past the last key that levels up to this one show."""
         size = self.window << level
-        return ((self.positions() // size + 2) * size).clamp(max=self.keys)
+        return ((self.positions // size + 2) * size).clamp(max=self.keys)
+
+    def up_to(self, level: int) -> Mask:
+        """The keys that levels up to this one show."""
+        last = self.positions + 1 if self.causal else self.stop(level)
+        return between(self.start(level), last)
 
     def visible(self) -> Tensor:
-        """How many keys each query sees in all, [1,1,Q]."""
-        last = self.positions() + 1 if self.causal else self.stop(self.levels)
-        return last - self.start(self.levels)
-
-    def near(self) -> Mask:
-        """Level 0: keys one by one."""
-        return between(self.start(0), self.positions() + 1 if self.causal else self.stop(0))
+        """Number of keys that each query sees in all, [1,1,Q]."""
+        return Visibility.of_mask(self.up_to(self.levels), self.extent).visible
 
 
-def between(lo: Tensor, hi: Tensor) -> Mask:
-    """Keys lo <= j < hi, one pair of bounds for each query, [1,1,Q]."""
-
-    def predicate(w: Where) -> Tensor:
-        at_lo, at_hi = (x.flatten()[w.q] for x in (lo, hi))
-        return (at_lo <= w.k) & (w.k < at_hi)
-
-    def of(bound: Tensor) -> Any:
-        return lambda extent: bound.to(extent.device)
-
-    return Mask(predicate, "between", lo=of(lo), hi=of(hi), is_interval=True, check=_fits(lo))
-
-
-def _fits(lo: Tensor) -> Any:
-    def check(extent: Extent) -> None:
-        if lo.shape[-1] != extent.queries:
-            raise ArgumentError("between: bounds", f"[1,1,Q], Q = {extent.queries}", lo.shape)
-
-    return check
-
-
-def _means(part: Part, k: Tensor, v: Tensor, plan: _Plan, level: int) -> Iterator[RowState]:
+def _means(part: Part, k: Tensor, v: Tensor, plan: _LevelPlan, level: int) -> Iterator[RowState]:
     """What one level adds: whole means to the left and right, and a last one of fewer keys."""
     size = 1 << level
     whole = plan.keys // size
@@ -216,7 +203,7 @@ def _means(part: Part, k: Tensor, v: Tensor, plan: _Plan, level: int) -> Iterato
         yield _tail(part, k, v, plan, level)
 
 
-def _tail(part: Part, k: Tensor, v: Tensor, plan: _Plan, level: int) -> RowState:
+def _tail(part: Part, k: Tensor, v: Tensor, plan: _LevelPlan, level: int) -> RowState:
     """The mean of the last keys, too few for a whole one."""
     size = 1 << level
     kept = plan.keys // size * size

@@ -3,7 +3,7 @@
     SinusoidalPositions  adds a wave to the inputs of queries and keys
     RotaryPositions      turns queries and keys (attentropy.nn.positions.rotary)
     RelativeBias         adds a learned number for each head and distance to the logits
-    ALiBi                subtracts slope * distance from the logits
+    ALiBi                subtracts slope * distance from the logits (attentropy.core.scores)
 
 A layer calls three hooks, and each kind of positions answers one of them.
 """
@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attentropy.core import scores
-from attentropy.core.errors import ArgumentError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.scores import ALiBi, Relative
 from attentropy.nn._checks import count, number
 
 
@@ -29,7 +29,7 @@ class Positions(nn.Module):
         """Queries or keys after projection."""
         return x_BHND
 
-    def bias(self) -> scores.Relative | scores.ALiBi | None:
+    def bias(self) -> Relative | ALiBi | None:
         """What is added to the logits."""
         return None
 
@@ -80,38 +80,55 @@ class RelativeBias(Positions):
         count("RelativeBias: reach", reach)
         self.table = nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
 
-    def bias(self) -> scores.Relative:
+    def bias(self) -> Relative:
         """The table as a bias of attend()."""
-        return scores.Relative(self.table)
+        return Relative(self.table)
 
-    def forward(self) -> scores.Relative:
+    def forward(self) -> Relative:
         """As `bias`."""
         return self.bias()
 
 
-class ALiBi(Positions):
-    """-slope_h * |i - j| added to the logits, slope_h = 2^(-8h/H) for h = 1..H.
+class DistanceBias(Positions):
+    """A bias of attend() that knows distances only, as positions of a layer; nothing to train.
 
-    Slopes are fixed and not in the state dict. A pure bias of slope a has the entropy
-    -log(1-r) - r log(r)/(1-r), r = e^-a, over keys on one side, whatever the length.
+    Layers make it of `attentropy.ALiBi()` or `attentropy.Relative(table)`. Numbers that are given
+    move with the layer to other devices, and are not in the state dict.
+
+    Args:
+        given: ALiBi or Relative.
     """
 
-    slopes: Tensor
+    numbers: Tensor | None
 
-    def __init__(self, num_heads: int, *, slopes: Tensor | None = None) -> None:
+    def __init__(self, given: ALiBi | Relative) -> None:
         super().__init__()
-        count("ALiBi: num_heads", num_heads)
-        given = scores.ALiBi(slopes).of_heads(num_heads, device=torch.device("cpu"))
-        if not bool((given >= 0).all()):
-            raise ArgumentError("ALiBi: slopes", ">= 0", given.tolist())
-        self.given = slopes is not None
-        self.register_buffer("slopes", given.detach().clone(), persistent=False)
+        self.kind = type(given)
+        numbers = given.slopes if isinstance(given, ALiBi) else given.table
+        if self.kind is ALiBi and numbers is not None and not bool((numbers >= 0).all()):
+            raise ArgumentError("ALiBi: slopes", ">= 0", numbers.tolist())
+        self.register_buffer("numbers", numbers, persistent=False)
 
-    def bias(self) -> scores.ALiBi:
-        """The slopes as a bias of attend()."""
-        # the usual ones are made anew in each call: what to_empty() or half() did to them is past
-        return scores.ALiBi(self.slopes if self.given else None)
+    def bias(self) -> ALiBi | Relative:
+        """The bias of attend()."""
+        if self.numbers is None:
+            return ALiBi()
+        return self.kind(self.numbers)
 
-    def forward(self) -> scores.ALiBi:
-        """As `bias`."""
-        return self.bias()
+    def extra_repr(self) -> str:
+        """The kind of bias."""
+        return self.kind.__name__
+
+
+def as_positions(value: object) -> Positions | None:
+    """Positions as they are; a bias by distance becomes DistanceBias, and None stays None.
+
+    Args:
+        value: what a layer was given as `positions`.
+    """
+    if value is None or isinstance(value, Positions):
+        return value
+    if isinstance(value, ALiBi | Relative):
+        return DistanceBias(value)
+    rule = "RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi()"
+    raise ArgumentTypeError("positions", rule, repr(value))

@@ -19,7 +19,7 @@ from attentropy.kernels.triton.ahead.cases import (
     EVERYTHING,
     FEATURES,
     ROWS,
-    Case,
+    CompiledCase,
     cases,
     launch_of,
     problem,
@@ -105,10 +105,10 @@ def test_what_is_compiled_to_decode_is_what_its_name_says():
     for kernel, partial, safe in (
         ("decode", True, False), ("unsplit decode", False, False), ("safe decode", False, True)
     ):  # fmt: skip
-        args = launch_of(Case(kernel, 64, "bfloat16", ROWWISE[0])).args
+        args = launch_of(CompiledCase(kernel, 64, "bfloat16", ROWWISE[0])).args
         assert args["PACK"]
         assert (args["partial"] is not None, args["SAFE"]) == (partial, safe)
-    join = launch_of(Case("join", 64, "bfloat16", ROWWISE[0]))
+    join = launch_of(CompiledCase("join", 64, "bfloat16", ROWWISE[0]))
     assert join.kernel.__name__ == "join"
 
 

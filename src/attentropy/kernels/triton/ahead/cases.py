@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.core.masks import Extent
+from attentropy.core.masks.extent import Extent
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING
-from attentropy.kernels.triton.configs import ROWWISE, TABLE, Config
+from attentropy.kernels.triton.configs import ROWWISE, TABLE, TileSizes
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.plan_backward import plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
@@ -40,17 +40,17 @@ LONE = "gradient of the output only"
 
 
 @dataclass(frozen=True)
-class Case:
+class CompiledCase:
     """One kernel with one configuration on one kind of call."""
 
     kernel: str
     width: int
     dtype: str
-    config: Config
+    config: TileSizes
     feature: str = "causal"
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompiledCase]:
     """Causal attention, or all features at once, in every configuration; each feature at a width.
 
     `safe` configurations come once for each kernel that they serve. float16, which shares its
@@ -59,18 +59,18 @@ def cases() -> Iterator[Case]:
     for dtype in DTYPES:
         half = dtype == "float16"
         for kernel in () if half else ROWS:
-            yield from (Case(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
+            yield from (CompiledCase(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
         for kernel, kinds in TABLE.items():
             if half and kernel not in PLAIN:
                 continue
             feature = EVERYTHING if kernel.startswith("laden") else "causal"
             for width, choices in kinds[dtype == "float32"].items():
                 for name in served(kernel):
-                    yield from (Case(name, width, dtype, c, feature) for c in choices)
+                    yield from (CompiledCase(name, width, dtype, c, feature) for c in choices)
     for feature, change in FEATURES.items():
         if feature != EVERYTHING:
             for kernel in PLAIN[2:] if feature == LONE else PLAIN:
-                plain = Case(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
+                plain = CompiledCase(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
                 choices = Problem(change(problem(plain).call)).configs(kernel)
                 yield replace(plain, config=choices[0], feature=feature)
 
@@ -81,7 +81,7 @@ def served(kernel: str) -> tuple[str, ...]:
     return SERVED.get(plain, (plain,))
 
 
-def launch_of(case: Case, *, stats: bool = True) -> Launch:
+def launch_of(case: CompiledCase, *, stats: bool = True) -> Launch:
     """The launch that the case is about."""
     what = problem(case)
     needs = {name: getattr(what.call, name) is not None for name in INPUTS}
@@ -98,7 +98,7 @@ def launch_of(case: Case, *, stats: bool = True) -> Launch:
     return replace(places[name], choices=(case.config,))
 
 
-def problem(case: Case) -> Problem:
+def problem(case: CompiledCase) -> Problem:
     """A call of the case's width, kind of input and feature."""
     queries = 1 if case.kernel in DECODING else LENGTH
     batch = 1 if case.kernel in ("decode", "join") else 4
