@@ -5,7 +5,16 @@ import importlib
 
 import pytest
 
-MODULES = ["core.masks", "core.scales", "attention.attend", "lab.embedded.model", "lab.claims"]
+MODULES = [
+    "core.masks",
+    "core.masks.kinds",
+    "core.scales",
+    "attention.attend",
+    "attention.choice",
+    "attention.key_mass",
+    "lab.embedded.model",
+    "lab.claims",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

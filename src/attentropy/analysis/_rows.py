@@ -21,6 +21,7 @@ class WeightRows(NamedTuple):
     Attributes:
         entry: index in the batch.
         queries: which queries.
+        visible: [H,R], number of visible keys.
         logits: [H,R,K], -inf where a key is hidden.
         weights: [H,R,K], rows of zeros where nothing is visible.
         values: [H,K,Dv].
@@ -28,6 +29,7 @@ class WeightRows(NamedTuple):
 
     entry: int
     queries: slice
+    visible: Tensor
     logits: Tensor
     weights: Tensor
     values: Tensor
@@ -40,15 +42,20 @@ class WeightRows(NamedTuple):
     @property
     def seen(self) -> Tensor:
         """Which rows see anything, [H,R]."""
-        return ~self.logits.isneginf().all(-1)
+        return self.visible > 0
 
 
 def rows(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, share: int = 1, **options: Any
 ) -> Iterator[WeightRows]:
-    """Blocks of rows of softmax attention; options are those of attend().
+    """Blocks of rows of softmax attention.
 
-    `share` is how many tables of a block's size the caller holds at once.
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        share: number of tables of a block's size that the caller holds at once.
+        options: those of attend().
     """
     call = resolved(q, k, v, **options)
     for name, size in zip(("batch", "heads", "queries"), call.q.shape, strict=False):
@@ -56,7 +63,7 @@ def rows(
             raise ArgumentError(f"the size of q in {name}", ">= 1", 0)
     if not call.k.shape[2]:
         raise ArgumentError("the number of keys", ">= 1", 0)
-    tiler = Tiler(call)
+    tiler, visible = Tiler(call), call.visible.expand(call.q.shape[:3])
     step = max(1, ELEMENTS // (share * tiler.query_heads * tiler.keys))
     for entry in range(tiler.batch):
         values = tiler.v[entry].repeat_interleave(tiler.group, 0)
@@ -67,7 +74,8 @@ def rows(
                 slice(start, min(start + step, tiler.queries)),
             )
             s = tiler.four(block, logits(tiler, block, slice(0, tiler.keys)))[0].clone()
-            yield WeightRows(entry, block.queries, s, _softmax(s, call.sink), values)
+            count = visible[entry, :, block.queries]
+            yield WeightRows(entry, block.queries, count, s, _softmax(s, call.sink), values)
 
 
 def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:

@@ -78,7 +78,12 @@ def attend(
 
 
 def run(call: Call, kernel: str) -> Rows:
-    """The rows of a resolved call by the kernel asked for, without its sink."""
+    """The rows of a resolved call by the kernel asked for, without its sink.
+
+    Args:
+        call: a resolved call.
+        kernel: as in attend().
+    """
     call, chosen = choose(call, kernel)
     if is_empty(call) or call.q.is_meta:
         return _blind(call)
@@ -89,13 +94,21 @@ def run(call: Call, kernel: str) -> Rows:
 
 
 def is_empty(call: Call) -> bool:
-    """Whether there is no row, or no key."""
+    """Whether there is no row, or no key.
+
+    Args:
+        call: a resolved call.
+    """
     batch, heads, queries, _ = call.q.shape
     return not batch * heads * queries * call.k.shape[2]
 
 
 def widened(call: Call) -> Call:
-    """Tensors without a width, for kernels that need one: a column of zeros changes no score."""
+    """The call with a column of zeros for tensors without a width; it changes no score.
+
+    Args:
+        call: a resolved call.
+    """
     narrow = [name for name in ("q", "k", "v") if not getattr(call, name).shape[3]]
     columns: dict[str, Tensor | None] = {n: F.pad(getattr(call, n), (0, 1)) for n in narrow}
     return replace_tensors(call, columns)

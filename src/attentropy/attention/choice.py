@@ -49,7 +49,11 @@ def choose(call: Call, kernel: str) -> tuple[Call, Kernel]:
 
 
 def check_name(kernel: str) -> None:
-    """Raise unless it is the name of a kernel, or "auto"."""
+    """Raise unless it is the name of a kernel, or "auto".
+
+    Args:
+        kernel: what a caller gave.
+    """
     if kernel != "auto" and kernel not in KERNELS:
         raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))
 

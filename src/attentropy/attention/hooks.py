@@ -37,15 +37,31 @@ hooks = Hooks()
 
 
 def changed(q: Tensor, k: Tensor, options: Options) -> Request:
-    """Queries, keys and options as the running module is steered to have them."""
+    """Queries, keys and options as the running module is steered to have them.
+
+    Args:
+        q: queries.
+        k: keys.
+        options: those of attend().
+    """
     return (q, k, options) if hooks.change is None else hooks.change(q, k, options)
 
 
 def recorded(call: Call, compute: Compute) -> Attended:
-    """Compute a call, and record it if the running module is watched."""
+    """Compute a call, and record it if the running module is watched.
+
+    Args:
+        call: a resolved call.
+        compute: gives its result.
+    """
     return compute() if hooks.record is None else hooks.record(call, compute)
 
 
 def skipped(what: str, compute: Compute) -> Attended:
-    """Compute, and tell whoever watches the running module that `what` is not recorded."""
+    """Compute, and tell whoever watches the running module that `what` is not recorded.
+
+    Args:
+        what: the name of the function.
+        compute: gives its result.
+    """
     return compute() if hooks.skip is None else hooks.skip(what, compute)

@@ -90,5 +90,10 @@ class Rows(NamedTuple):
 
 
 def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:
-    """The same call on other tensors, by the name of the field."""
+    """A call with other tensors.
+
+    Args:
+        call: any call.
+        tensors: new values by the names of fields.
+    """
     return call._replace(**tensors)  # type: ignore[arg-type]

@@ -26,7 +26,18 @@ _CAST = FLOATS[:3]
 
 
 class Options(NamedTuple):
-    """The options of attend(), by its names."""
+    """The options of attend(), by its names.
+
+    Attributes:
+        mask: which keys a query may see.
+        score: how well a key matches a query.
+        scale: the logit multiplier.
+        weights: how logits become weights.
+        bias: what is added to the logits.
+        softcap: c in c * tanh(s / c).
+        sink: [H], the logit of one more outcome.
+        dropout: the share of weights that are dropped.
+    """
 
     mask: MaskLike | None = None
     score: Score | None = None
@@ -39,7 +50,11 @@ class Options(NamedTuple):
 
 
 def options_of(given: dict[str, Any]) -> Options:
-    """Options from keywords; raises on one that attend() does not have."""
+    """Options from keywords; raises on one that attend() does not have.
+
+    Args:
+        given: options of attend() by name.
+    """
     for name in given:
         if name not in Options._fields:
             raise ArgumentError("option", f"one of {sorted(Options._fields)}", repr(name))
@@ -47,7 +62,13 @@ def options_of(given: dict[str, Any]) -> Options:
 
 
 class Share(NamedTuple):
-    """What part of a longer sequence q and k are: its sizes, and the queries that q holds."""
+    """Which part of a longer sequence q and k are.
+
+    Attributes:
+        queries: Q of the whole sequence.
+        keys: K of the whole sequence.
+        rows: runs of its queries that q holds.
+    """
 
     queries: int
     keys: int
@@ -61,6 +82,13 @@ def resolve(
 
     With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
     as rows and all keys of the whole as columns; see attentropy.distributed.parts.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        options: those of attend().
+        share: which part of a longer sequence q and k are; the whole if not given.
     """
     q, k, v = _autocast(q, k, v)
     check_tensors(q, k, v)
@@ -96,7 +124,13 @@ def resolve(
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise unless shapes, dtypes and devices fit together."""
+    """Raise unless shapes, dtypes and devices fit together.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(name, "a tensor", type(x).__name__)
@@ -246,19 +280,31 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
 
 
 def check_scale(scale: object) -> None:
-    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule."""
+    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule.
+
+    Args:
+        scale: what a caller gave.
+    """
     if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
         raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
 
 
 def check_score(score: object) -> None:
-    """Raise unless it is a score."""
+    """Raise unless it is a score.
+
+    Args:
+        score: what a caller gave.
+    """
     if isinstance(score, type) or not hasattr(score, "prepare"):
         raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
 
 
 def check_weights(weights: object) -> None:
-    """Raise unless it is a value of attentropy.core.weights."""
+    """Raise unless it is a value of attentropy.core.weights.
+
+    Args:
+        weights: what a caller gave.
+    """
     if not isinstance(weights, Weights):
         raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
 
@@ -289,7 +335,11 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
 
 
 def check_softcap(softcap: float | None) -> float | None:
-    """The cap as a float; raises unless it is positive and finite."""
+    """The cap as a float; raises unless it is positive and finite.
+
+    Args:
+        softcap: what a caller gave; None is no cap.
+    """
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)
     return None if softcap is None else float(softcap)

@@ -94,7 +94,11 @@ def from_tile(
 
 
 def pivot(m: Tensor) -> Tensor:
-    """The maximum m, and 0 where no key was seen, so that inf - inf never arises."""
+    """The maximum m, and 0 where no key was seen, so that inf - inf never arises.
+
+    Args:
+        m: largest logits.
+    """
     return m.masked_fill(m.isneginf(), 0.0)
 
 
@@ -120,6 +124,10 @@ def rescaled(state: RowState, m: Tensor) -> RowState:
     """The state with its sums taken about another m, at least its own.
 
     Nothing that is read off a state depends on m, which is a constant for gradients.
+
+    Args:
+        state: any state.
+        m: the other maximum, not differentiable.
     """
     decay, l, t, c = _about(state, m)
     return state._replace(m=m, l=l, t=t, c=c, o=decay[..., None] * state.o)
@@ -148,7 +156,12 @@ def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def repeated(state: RowState, times: int) -> RowState:
-    """The state of keys that stand `times` times each, one beside the other."""
+    """The state of keys that stand `times` times each, one beside the other.
+
+    Args:
+        state: of the single keys.
+        times: at least 1.
+    """
     return state._replace(
         l=times * state.l,
         t=times * state.t,

@@ -26,7 +26,16 @@ _SLICED = ("q", "k", "v", "scale", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Journey:
-    """A call over the keys of all ranks, the way they come, and the kernel for each part."""
+    """A call over the keys of all ranks, the way they come, and the kernel for each part.
+
+    Attributes:
+        call: the rows of this rank over all keys.
+        runs: its rows that stand together.
+        limits: between which keys each run looks.
+        route: the way that keys take.
+        kernel: computes one part.
+        merging: how rows of parts become rows of the whole.
+    """
 
     call: Call
     runs: tuple[RowRun, ...]
@@ -36,7 +45,13 @@ class Journey:
     merging: Merging
 
     def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_PartCall"]:
-        """Runs of rows against runs of keys, those left out that hide all of them."""
+        """Calls of runs of rows on runs of keys; those in which every key is hidden are left out.
+
+        Args:
+            blocks: runs of keys that are here.
+            k: these keys.
+            v: these values.
+        """
         first = 0
         for keys in blocks:
             columns = slice(first, first + len(keys))
@@ -71,7 +86,15 @@ def journey(
     route: RingRoute | GatherRoute,
     kernel: Callable[[Call], Rows],
 ) -> Journey:
-    """The journey of a call whose rows are these queries of the whole sequence."""
+    """The journey of a call whose rows are these queries of the whole sequence.
+
+    Args:
+        call: whose rows are queries of this rank, and whose mask is over all keys.
+        rows: which queries of the whole sequence they are.
+        shift: number of keys before the first query of the whole.
+        route: the way that keys take.
+        kernel: computes one part.
+    """
     runs, first = [], 0
     for run in rows:
         runs.append(RowRun(slice(first, first + len(run)), run.start + shift))
@@ -96,7 +119,11 @@ def _merging(weights: Weights) -> tuple[Merging, Weights]:
 
 
 def attend(way: Journey) -> Rows:
-    """Output and statistics of every row of this process; differentiable once."""
+    """Output and statistics of every row of this process; differentiable once.
+
+    Args:
+        way: the journey.
+    """
     inputs = (getattr(way.call, name) for name in _INPUTS)
     kept: Kept = _Travelling.apply(way, *inputs)
     return way.merging.rows(way.call, kept)

@@ -38,43 +38,95 @@ class Merging(Protocol):
     sums: int
 
     def empty(self, shape: tuple[int, ...], width: int, *, like: Tensor) -> Kept:
-        """What is kept of rows that saw nothing."""
+        """What is kept of rows that saw nothing.
+
+        Args:
+            shape: of the rows.
+            width: of values.
+            like: a tensor of the dtype and device wanted.
+        """
         ...
 
     def add(self, kept: Kept, call: Call, rows: Rows, *, first: int) -> Kept:
-        """The same after one more part, whose keys start at `first`."""
+        """What is kept after one more part.
+
+        Args:
+            kept: what was kept so far.
+            call: of the part.
+            rows: what a kernel gave for it.
+            first: index of its first key.
+        """
         ...
 
     def added(self, kept: Kept, call: Call, rows: Rows) -> Kept:
-        """What a part adds to each of the sums of the whole; differentiable."""
+        """What a part adds to each of the sums of the whole; differentiable.
+
+        Args:
+            kept: what was kept of the whole.
+            call: of the part.
+            rows: what a kernel gave for it.
+        """
         ...
 
     def rows(self, call: Call, kept: Kept) -> Rows:
-        """The rows of the whole, as a kernel gives them; differentiable."""
+        """The rows of the whole, as a kernel gives them; differentiable.
+
+        Args:
+            call: of the whole.
+            kept: what was kept of it.
+        """
         ...
 
 
 class StateMerging:
-    """Softmax rows. The sums l, t, c and o are kept, then m, visible and argmax."""
+    """Softmax rows. The sums l, t, c and o are kept, then m, visible and argmax.
+
+    Attributes:
+        sums: 4: l, t, c and o.
+    """
 
     sums: int = 4
 
     def empty(self, shape: tuple[int, ...], width: int, *, like: Tensor) -> Kept:
-        """The identity of `merge`."""
+        """The identity of `merge`.
+
+        Args:
+            shape: of the rows.
+            width: of values.
+            like: a tensor of the dtype and device wanted.
+        """
         return _kept(blind(shape, width, like=like))
 
     def add(self, kept: Kept, call: Call, rows: Rows, *, first: int) -> Kept:
-        """Merge two row states."""
+        """Merge two row states.
+
+        Args:
+            kept: what was kept so far.
+            call: of the part.
+            rows: what a kernel gave for it.
+            first: index of its first key.
+        """
         part = unread(attended(call, rows), log_l=rows.log_l, first=first)
         return _kept(merge(_state(kept), part))
 
     def added(self, kept: Kept, call: Call, rows: Rows) -> Kept:
-        """The sums of the part about the maximum of the whole."""
+        """The sums of the part about the maximum of the whole.
+
+        Args:
+            kept: what was kept of the whole.
+            call: of the part.
+            rows: what a kernel gave for it.
+        """
         part = unread(attended(call, rows), log_l=rows.log_l)
         return _kept(rescaled(part, _state(kept).m))[: self.sums]
 
     def rows(self, call: Call, kept: Kept) -> Rows:
-        """Read the row state."""
+        """Read the row state.
+
+        Args:
+            call: of the whole.
+            kept: what was kept of it.
+        """
         state = _state(kept)
         out, s = read(state)
         log_l = state.l.detach().masked_fill(state.l == 0, 1.0).log()
@@ -105,13 +157,26 @@ class SumMerging:
         self.weights = weights
 
     def empty(self, shape: tuple[int, ...], width: int, *, like: Tensor) -> Kept:
-        """Zeros, and no largest logit."""
+        """Zeros, and no largest logit.
+
+        Args:
+            shape: of the rows.
+            width: of values.
+            like: a tensor of the dtype and device wanted.
+        """
         zero = like.new_zeros(shape)
         none = torch.full(shape, -1, dtype=torch.int64, device=like.device)
         return like.new_zeros(*shape, width), zero, zero, torch.full_like(zero, -torch.inf), none
 
     def add(self, kept: Kept, call: Call, rows: Rows, *, first: int) -> Kept:
-        """Add up, and keep the larger of the largest logits."""
+        """Add up, and keep the larger of the largest logits.
+
+        Args:
+            kept: what was kept so far.
+            call: of the part.
+            rows: what a kernel gave for it.
+            first: index of its first key.
+        """
         *sums, m, argmax = kept
         assert rows.max_logit is not None
         assert rows.argmax is not None
@@ -120,12 +185,23 @@ class SumMerging:
         return *both, *strongest((m, argmax), (rows.max_logit, key))
 
     def added(self, kept: Kept, call: Call, rows: Rows) -> Kept:
-        """The sums of the part."""
+        """The sums of the part.
+
+        Args:
+            kept: what was kept of the whole.
+            call: of the part.
+            rows: what a kernel gave for it.
+        """
         assert rows.mass is not None
         return rows.out.to(rows.mass.dtype), rows.mass, rows.collision
 
     def rows(self, call: Call, kept: Kept) -> Rows:
-        """Normalised rows."""
+        """Normalised rows.
+
+        Args:
+            call: of the whole.
+            kept: what was kept of it.
+        """
         out, mass, collision, m, argmax = kept
         w = normaliser(call._replace(weights=self.weights), mass, collision)
         whole = (w[..., None] * out).to(call.v.dtype)

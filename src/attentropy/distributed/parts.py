@@ -15,7 +15,12 @@ from attentropy.core.visibility import Span
 
 @dataclass(frozen=True)
 class RowRun:
-    """Rows of a process that stand together: the first at global position `at`."""
+    """Rows of a rank that stand together.
+
+    Attributes:
+        rows: which rows of the call.
+        at: position of the first one among all keys.
+    """
 
     rows: slice
     at: int
@@ -27,10 +32,15 @@ class RowRun:
 
 
 def cut(call: Call, run: RowRun, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
-    """The call of the rows of a run on the keys of a range, k and v.
+    """The call of some rows on some keys, which count from 0 there.
 
-    `run.at` and `keys` are positions among the keys of the whole sequence; `whole` says that the
-    intervals show every row all of these keys.
+    Args:
+        call: over all keys of the whole sequence.
+        run: which rows; `run.at` is a position among those keys.
+        keys: which keys, as positions.
+        whole: whether the bounds show every row all of these keys.
+        k: these keys.
+        v: these values.
     """
     span = Span(queries=run.rows, keys=slice(keys.start, keys.stop))
     seen = call.seen.select(span).rebased()

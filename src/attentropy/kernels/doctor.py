@@ -1,4 +1,4 @@
-"""Which kernel serves on this machine, and why: `at.doctor()`, `attentropy doctor`."""
+"""doctor(): which kernel serves on this machine, and why."""
 
 import os
 from dataclasses import asdict, dataclass

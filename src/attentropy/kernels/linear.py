@@ -20,7 +20,7 @@ CHUNK = 128
 
 
 def lacks(call: Call) -> str | None:
-    """It serves Kernelised and Decay weights without mask or causally."""
+    """What keeps it from serving the call; it takes Kernelised and Decay, unmasked or causal."""
     if not isinstance(call.weights, Kernelised | Decay):
         return f"{type(call.weights).__name__} weights (only Kernelised and Decay)"
     if call.dropout:

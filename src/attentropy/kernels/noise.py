@@ -62,7 +62,7 @@ def _interleaved(words: list[Tensor], where: Where) -> Tensor:
 
 
 def _is_scattered(where: Where) -> bool:
-    """Does each row have keys of its own, rather than all of them one range?"""
+    """Whether each row has keys of its own, rather than all of them one range."""
     return where.k.numel() != where.k.shape[-1]
 
 

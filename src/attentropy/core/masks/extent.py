@@ -72,7 +72,13 @@ class Extent(NamedTuple):
 
 
 def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise unless a 4-D tensor broadcasts to [B,H,Q,K]."""
+    """Raise unless a tensor broadcasts to [B,H,Q,K].
+
+    Args:
+        name: of the argument, for the message.
+        value: a tensor with four dimensions.
+        shape: B, H, Q and K.
+    """
     # == and not `in`: under torch.compile sizes are symbols
     fits = all(
         n == 1 or n == want  # noqa: PLR1714
@@ -83,7 +89,13 @@ def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_table(name: str, x: Tensor, extent: Extent) -> Tensor:
-    """A table with four dimensions; raises unless it broadcasts to [B,H,Q,K] on the device."""
+    """A table with all four dimensions; raises unless it broadcasts to [B,H,Q,K] on the device.
+
+    Args:
+        name: of the argument, for messages.
+        x: a tensor of at most four dimensions.
+        extent: sizes and device that it must fit.
+    """
     if x.dim() > 4:
         raise ArgumentError(name, "of at most 4 dimensions", list(x.shape))
     if x.device != extent.device:

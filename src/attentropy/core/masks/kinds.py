@@ -33,6 +33,9 @@ def lookback(size: int) -> Mask:
 
     `causal & lookback(n)` shows n keys, self included.
 
+    Args:
+        size: number of keys back, the query's own position included; at least 1.
+
     >>> print(lookback(2).draw(4))
     ####
     ####
@@ -51,6 +54,9 @@ def lookback(size: int) -> Mask:
 
 def lookahead(size: int) -> Mask:
     """Hide keys `size` or more ahead; `lookahead(1)` is causal.
+
+    Args:
+        size: number of keys ahead, the query's own position included; at least 1.
 
     >>> print(lookahead(2).draw(4))
     ##..
@@ -73,6 +79,9 @@ def prefix(size: int) -> Mask:
 
     `causal | prefix(n)` is the mask of a prefix LM:
 
+    Args:
+        size: number of keys at the start that every query sees.
+
     >>> print((causal | prefix(2)).draw(4))
     ##..
     ##..
@@ -92,6 +101,9 @@ def prefix(size: int) -> Mask:
 def strided(step: int) -> Mask:
     """Show keys whose distance from the query is a multiple of `step`.
 
+    Args:
+        step: at least 1; 1 shows every key.
+
     >>> print((causal & strided(2)).draw(4))
     #...
     .#..
@@ -106,6 +118,9 @@ def strided(step: int) -> Mask:
 
 def padding(lengths: Tensor) -> Mask:
     """Show the first lengths[b] keys of batch entry b.
+
+    Args:
+        lengths: integers [B], or one for every entry: the number of keys that are no padding.
 
     >>> print(padding(torch.tensor([2])).draw(2, 4))
     ##..
@@ -138,6 +153,9 @@ def documents(ids: Tensor) -> Mask:
     """Show keys of the query's own document; ids [K] or [B,K] names the document of each key.
 
     Documents are runs of equal ids: an id that comes back later starts another document.
+
+    Args:
+        ids: integers [K] or [B,K].
 
     >>> print(documents(torch.tensor([0, 0, 1, 1, 1])).draw(5))
     ##...

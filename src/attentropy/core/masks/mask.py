@@ -77,7 +77,11 @@ class Mask:
         return self.shows(Where(b, h, q, k, shift))
 
     def shows(self, where: Where) -> Tensor:
-        """Whether keys are visible, elementwise on broadcast indices."""
+        """Whether keys are visible, elementwise.
+
+        Args:
+            where: indices that broadcast against each other.
+        """
         seen = self.predicate(where)
         if self.added is None:
             return seen
@@ -138,19 +142,31 @@ class Mask:
         return f"Mask({self.name})"
 
     def fits(self, extent: Extent) -> None:
-        """Raise if the mask cannot serve this extent."""
+        """Raise if the mask cannot serve this extent.
+
+        Args:
+            extent: sizes and device of a call.
+        """
         if self.check is not None:
             self.check(extent)
 
     def interval(self, extent: Extent) -> Interval:
-        """Bounds of the visible keys of each row; hidden keys may remain between them."""
+        """Bounds of the visible keys of each row; hidden keys may remain between them.
+
+        Args:
+            extent: sizes and device of a call.
+        """
         return Interval(
             None if self.lo is None else self.lo(extent),
             None if self.hi is None else self.hi(extent),
         )
 
     def dense(self, extent: Extent) -> Tensor:
-        """The whole mask, bool [B,H,Q,K]; O(n^2) memory."""
+        """The whole mask, bool [B,H,Q,K]; O(n^2) memory.
+
+        Args:
+            extent: sizes and device of a call.
+        """
         self.fits(extent)
         return self.shows(extent.where()).expand(extent[:4])
 
@@ -226,17 +242,30 @@ def all_of(masks: Iterable[MaskLike | None]) -> Mask | None:
 
 
 def everywhere(where: Where) -> Tensor:
-    """True for every key."""
+    """True for every key.
+
+    Args:
+        where: indices.
+    """
     return torch.ones_like(where.k, dtype=torch.bool)
 
 
 def four(x: Tensor) -> Tensor:
-    """A tensor that broadcasts to [B,H,Q,K], with all four dimensions."""
+    """A tensor that broadcasts to [B,H,Q,K], with all four dimensions.
+
+    Args:
+        x: a tensor of at most four dimensions.
+    """
     return x[(None,) * (4 - x.dim())]
 
 
 def looked_up(table: Tensor, w: Where) -> Tensor:
-    """The entries of a table that broadcasts to [B,H,Q,K], at some places."""
+    """The entries of a table that broadcasts to [B,H,Q,K], at some places.
+
+    Args:
+        table: a tensor with four dimensions.
+        w: the places.
+    """
     b, h, q, k = (
         i if n > 1 else torch.zeros_like(i) for i, n in zip(w[:4], table.shape, strict=True)
     )

@@ -10,7 +10,7 @@ from attentropy.core.weights import Gumbel, Hard, Weights
 
 
 def is_hard(weights: Weights) -> bool:
-    """Does the output take the value of one key?"""
+    """Whether the output takes the value of one key."""
     return isinstance(weights, Hard) or (isinstance(weights, Gumbel) and weights.hard)
 
 

@@ -1,4 +1,4 @@
-"""What rows of attention come to, in terms of p, and where their largest logits are."""
+"""Rows of attention as means under p, and where their largest logits are."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Means(NamedTuple):
         return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
 
     def state(self) -> RowState:
-        """As a state that merges."""
+        """The row state, for merging."""
         l, argmax = self.total(), self.argmax
         c = (l * self.norm).square_()
         visible = torch.zeros_like(argmax)  # the call counts them
@@ -38,7 +38,7 @@ class Means(NamedTuple):
 
     @classmethod
     def of(cls, state: RowState) -> "Means":
-        """What a state comes to."""
+        """The means of a row state."""
         m, l, t, c, o, _, argmax = state
         top = l.reciprocal().masked_fill_(l == 0, 0.0)
         return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)

@@ -39,7 +39,7 @@ class RowBlock:
 
     @property
     def count(self) -> tuple[int, int, int]:
-        """Sizes of the three."""
+        """Numbers of batch entries, key heads and queries."""
         b, h, q = (s.stop - s.start for s in (self.batch, self.heads, self.queries))
         return b, h, q
 

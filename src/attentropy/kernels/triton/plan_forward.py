@@ -68,7 +68,7 @@ def plan_join(problem: Problem, written: SoftmaxResults, partial: Partial, split
 
 
 def shares(problem: Problem, programs: int) -> tuple[int, int]:
-    """In how many shares of how many keys to cut, so that every processor has work."""
+    """Number of shares, and of keys in a share, such that every processor has work."""
     wanted = 2 * processors(problem.call.q.device) // max(programs, 1)
     count = max(1, min(wanted, problem.keys // LEAST_SHARE))
     share = triton.cdiv(triton.cdiv(problem.keys, count), 128) * 128
@@ -76,7 +76,7 @@ def shares(problem: Problem, programs: int) -> tuple[int, int]:
 
 
 def processors(device: torch.device) -> int:
-    """How many multiprocessors the device has."""
+    """Number of multiprocessors of the device."""
     if device.type != "cuda":
         return INTERPRETED_PROCESSORS
     return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -67,7 +67,13 @@ class GatedAttentionUnit(nn.Module):
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, cache: KVCache | None = None
     ) -> Attended:
-        """X [B,N,embed_dim]; `mask` adds to the layer's own, True is visible."""
+        """Attend from each token to the others.
+
+        Args:
+            x: inputs [B,N,embed_dim].
+            mask: adds to the layer's own; True is visible.
+            cache: keys and values of tokens before; new ones are appended.
+        """
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
         u, v, z = F.silu(self.in_proj(x)).split((self.width, self.width, self.key_dim), -1)

@@ -34,8 +34,15 @@ def segmented(
 ) -> Attended:
     """Attention within segments of `length` keys: query i sees keys of its own segment only.
 
-    q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv] with Q <= K, queries aligned to the end. A mask and the
-    other options of attend() apply on top. Cost O(n * length).
+    It costs O(n * length).
+
+    Args:
+        q: queries [B,H,Q,D], aligned to the end of the keys.
+        k: keys [B,Hk,K,D], K >= Q.
+        v: values [B,Hk,K,Dv].
+        length: of a segment; at least 1.
+        mask: applies on top.
+        options: the other options of attend().
     """
     count("segmented: length", length)
     ids = torch.arange(k.shape[2], device=k.device) // length

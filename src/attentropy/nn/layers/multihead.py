@@ -168,7 +168,12 @@ class MultiheadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, **parts: Any) -> "MultiheadAttention":
-        """The same layer with the weights of torch's, and other parts if wanted."""
+        """The same layer with the weights of torch's, and other parts if wanted.
+
+        Args:
+            module: with batch_first=True.
+            parts: arguments of MultiheadAttention to change.
+        """
         if not module.batch_first:
             raise UnsupportedError("from_torch takes modules with batch_first=True only")
         if module.bias_k is not None or module.add_zero_attn:
@@ -198,18 +203,25 @@ class MultiheadAttention(nn.Module):
         is_causal: bool = False,
         need_weights: bool = False,
     ) -> Attended:
-        """Attend from query [B,Q,embed_dim] to key [B,K,kdim], with value [B,K,vdim].
+        """Attend from queries to keys; queries are aligned to the end of the keys.
 
-        Without key it is self attention; without value, value is key. Queries are aligned to the
-        end of the keys. `mask` has this library's meaning, **True is visible**, and adds to the
-        layer's own. Under their names of torch.nn, masks keep torch's meaning, **True is hidden**:
-        `key_padding_mask` [B,K] and `attn_mask` [Q,K] or [B*H,Q,K]. `is_causal` is causal where
-        there is no attn_mask, which it only describes otherwise.
-
-        With a cache, key and value are appended to it first; a frozen one is attended to as it is.
+        `mask` has this library's meaning, **True is visible**. Under their names of torch.nn, masks
+        keep torch's meaning, **True is hidden**.
 
         Under context parallelism inputs are this rank's part of each sequence, and masks are those
         of the whole; there is no cache.
+
+        Args:
+            query: inputs of queries [B,Q,embed_dim].
+            key: inputs of keys [B,K,kdim]; the query if not given, for self attention.
+            value: inputs of values [B,K,vdim]; the key if not given.
+            mask: as in attend(); adds to the layer's own.
+            cache: key and value are appended to it first; a frozen one is attended to as it is.
+            key_padding_mask: [B,K], True hides, or numbers to add.
+            attn_mask: [Q,K] or [B*H,Q,K], True hides, or numbers to add.
+            is_causal: makes it causal where there is no attn_mask, which it only describes
+                otherwise.
+            need_weights: only False: weights are never formed.
         """
         if need_weights:
             rule = "False: weights are never formed, their statistics are returned"
@@ -271,14 +283,23 @@ class MultiheadAttention(nn.Module):
         return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
-        """A frozen cache of these keys and values: project a memory once, attend to it often."""
+        """A frozen cache of these keys and values: project a memory once, attend to it often.
+
+        Args:
+            key: inputs of keys [B,K,kdim].
+            value: inputs of values [B,K,vdim]; the key if not given.
+        """
         cache = KVCache()
         runs = (PositionRun(0, key.shape[1]),)
         cache.extend(*self._keys_values(key, key if value is None else value, runs))
         return cache.freeze()
 
     def logit_scale(self, n: int) -> Tensor:
-        """The scale of each head for rows of n visible keys, [H]."""
+        """The scale of each head for rows of n visible keys, [H].
+
+        Args:
+            n: visible keys of a row.
+        """
         weight = self.out_proj.weight
         scale: Any = self.scale
         if scale is None:

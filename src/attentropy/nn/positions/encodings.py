@@ -19,14 +19,24 @@ from attentropy.nn._checks import count, number
 
 
 class Positions(nn.Module):
-    """The hooks that a layer calls; what a kind does not use leaves its input as it is."""
+    """The hooks that a layer calls. Each leaves its input as it is unless a kind overrides it."""
 
     def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
-        """What queries and keys are projected from; the first row stands at `first`."""
+        """What queries and keys are projected from.
+
+        Args:
+            x_BND: inputs of the layer.
+            first: position of the first row.
+        """
         return x_BND
 
     def rotate(self, x_BHND: Tensor, *, first: int = 0) -> Tensor:
-        """Queries or keys after projection."""
+        """Queries or keys after projection.
+
+        Args:
+            x_BHND: queries or keys.
+            first: position of the first row.
+        """
         return x_BHND
 
     def bias(self) -> Relative | ALiBi | None:
@@ -40,6 +50,10 @@ class SinusoidalPositions(Positions):
     Embeddings have a standard deviation far from that of P, which is sqrt(1/2) for each entry; the
     amplitude sets how loud positions are beside them. In a layer it is added to what queries and
     keys are made from, not to values. There is nothing to train and nothing in the state dict.
+
+    Args:
+        amplitude: of the waves.
+        base: above 1; the slowest wave has the length 2 pi * base.
     """
 
     def __init__(self, amplitude: float = 1.0, *, base: float = 10_000.0) -> None:
@@ -48,7 +62,14 @@ class SinusoidalPositions(Positions):
         self.base = number("SinusoidalPositions: base", base, above=1.0)
 
     def table(self, length: int, width: int, *, first: int = 0, like: Tensor) -> Tensor:
-        """Amplitude * P, rows first .. first + length - 1."""
+        """amplitude * P, [length, width].
+
+        Args:
+            length: number of rows.
+            width: number of columns.
+            first: position of the first row.
+            like: a tensor of the dtype and device wanted.
+        """
         half = torch.arange((width + 1) // 2, device=like.device, dtype=torch.float32)
         place = torch.arange(first, first + length, device=like.device, dtype=torch.float32)
         angle = place[:, None] * torch.exp(-math.log(self.base) * 2 * half / max(width, 1))
@@ -56,11 +77,21 @@ class SinusoidalPositions(Positions):
         return (self.amplitude * waves).to(like.dtype)
 
     def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
-        """X + amplitude * P."""
+        """x + amplitude * P.
+
+        Args:
+            x_BND: inputs of the layer.
+            first: position of the first row.
+        """
         return x_BND + self.table(x_BND.shape[-2], x_BND.shape[-1], first=first, like=x_BND)
 
     def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
-        """As `embed`, for use before a whole model."""
+        """As `embed`, for use before a whole model.
+
+        Args:
+            x: [...,N,D].
+            first: position of the first row.
+        """
         return self.embed(x, first=first)
 
     def extra_repr(self) -> str:
@@ -72,6 +103,10 @@ class RelativeBias(Positions):
     """table[h, clip(j - i, -reach, reach)] added to the logits; learned, zero at first.
 
     The state dict has `table` [H, 2*reach+1]; distances beyond `reach` share the outermost entry.
+
+    Args:
+        num_heads: H.
+        reach: the largest distance that has an entry of its own; at least 1.
     """
 
     def __init__(self, num_heads: int, reach: int) -> None:
