@@ -19,9 +19,12 @@ from attentropy.core.weights import Weights
 
 
 class Call(NamedTuple):
-    """Shapes: q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv]; Hk divides H.
+    """One attention call: tensors, and all that makes weights of them.
 
     Attributes:
+        q: queries [B,H,Q,D], ready for the product.
+        k: keys [B,Hk,K,D]; Hk divides H.
+        v: values [B,Hk,K,Dv].
         scale: broadcastable to [B,H,Q], float32 (float64 for float64 inputs); differentiable.
         bias: 4-D and broadcastable to [B,H,Q,K]; -inf hides the key; differentiable.
         relative: [1 or H, 2R+1], added at distance clip(d, -R, R) + R; differentiable.

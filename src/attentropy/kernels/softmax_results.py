@@ -1,5 +1,6 @@
 """What the kernels of softmax attention have in common: their results, and what is made of them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -7,14 +8,14 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.kernels.mass import receiving, shares
-from attentropy.kernels.passes import Passes
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
 
 
 class SoftmaxResults(NamedTuple):
     """What the forward pass of softmax attention computes, each [B,H,Q] but the first.
 
-    A number of each row that is added here, to `empty` and to `rows` is part of the operators of
-    every kernel; what remains is that each kernel computes it.
+    A number of each row that is added here, and to `rows`, is part of the operators of every kernel;
+    what remains is that each kernel computes it.
 
     Attributes:
         out: [B,H,Q,Dv], of the dtype of v.
@@ -43,12 +44,22 @@ def empty(call: Call) -> SoftmaxResults:
     """Results of a call with nothing in them."""
     shape = call.q.shape[:3]
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-    entropy, lse, max_logit, collision, log_l = (
-        call.q.new_empty(shape, dtype=wide) for _ in range(5)
-    )
-    argmax = call.q.new_empty(shape, dtype=torch.int64)
-    out = call.v.new_empty(*shape, call.v.shape[3])
-    return SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, log_l)
+    made = {name: call.q.new_empty(shape, dtype=wide) for name in SoftmaxResults._fields}
+    made["argmax"] = call.q.new_empty(shape, dtype=torch.int64)
+    made["out"] = call.v.new_empty(*shape, call.v.shape[3])
+    return SoftmaxResults(**made)
+
+
+def softmax_passes(
+    name: str,
+    *,
+    kernel: str,
+    forward: Callable[[Call], SoftmaxResults],
+    backward: Callable[[Call, SoftmaxResults, Grads, Needs], InputGradients],
+    operators: Callable[[], Operators[SoftmaxResults]],
+) -> Passes[SoftmaxResults]:
+    """The two passes of a kernel of softmax attention; arguments are as in `Passes`."""
+    return Passes(name, kernel, SoftmaxResults, FLOWING, forward, backward, empty, operators)
 
 
 def rows(results: SoftmaxResults) -> Rows:

@@ -17,7 +17,7 @@ from attentropy.kernels import softmax_results
 from attentropy.kernels.fused import library
 from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
 from attentropy.kernels.packing import INPUTS
-from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
 from attentropy.kernels.softmax_results import SoftmaxResults
 
 name = "fused"
@@ -232,13 +232,6 @@ def _operators() -> Operators[SoftmaxResults]:
     return OPERATORS
 
 
-PASSES = Passes(
-    name="fused",
-    kernel="fused",
-    results=SoftmaxResults,
-    flowing=softmax_results.FLOWING,
-    forward=forward,
-    backward=backward,
-    empty=softmax_results.empty,
-    operators=_operators,
+PASSES = softmax_results.softmax_passes(
+    "fused", kernel=name, forward=forward, backward=backward, operators=_operators
 )

@@ -16,7 +16,7 @@ from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.states import blind, merge, pivot
 from attentropy.kernels import softmax_results
 from attentropy.kernels.mass import counted
-from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
 from attentropy.kernels.softmax_results import SoftmaxResults
 from attentropy.kernels.tiled import bounded, sums
 from attentropy.kernels.tiled.gradients import GradientSums
@@ -219,13 +219,6 @@ def _operators() -> Operators[SoftmaxResults]:
     return SOFTMAX
 
 
-PASSES = Passes(
-    name="softmax",
-    kernel=name,
-    results=SoftmaxResults,
-    flowing=softmax_results.FLOWING,
-    forward=forward,
-    backward=backward,
-    empty=softmax_results.empty,
-    operators=_operators,
+PASSES = softmax_results.softmax_passes(
+    "softmax", kernel=name, forward=forward, backward=backward, operators=_operators
 )

@@ -14,7 +14,7 @@ from attentropy.core.call import Call, Rows
 from attentropy.core.weights import Softmax
 from attentropy.kernels import softmax_results
 from attentropy.kernels.packing import INPUTS
-from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
 from attentropy.kernels.softmax_results import SoftmaxResults
 
 name = "triton"
@@ -89,13 +89,6 @@ def _operators() -> Operators[SoftmaxResults]:
     return OPERATORS
 
 
-PASSES = Passes(
-    name="triton",
-    kernel=name,
-    results=SoftmaxResults,
-    flowing=softmax_results.FLOWING,
-    forward=forward,
-    backward=backward,
-    empty=softmax_results.empty,
-    operators=_operators,
+PASSES = softmax_results.softmax_passes(
+    "triton", kernel=name, forward=forward, backward=backward, operators=_operators
 )

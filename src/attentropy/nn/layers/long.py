@@ -103,7 +103,7 @@ def _levels(part: Part, k: Tensor, v: Tensor, plan: "_LevelPlan") -> Iterator[Ro
 
 
 def _only_causal(options: Options) -> Mask | None:
-    """The mask of options that have nothing else than hierarchical() takes."""
+    """The mask of the options; raises on options that hierarchical() does not take."""
     given = [n for n in ("weights", "bias", "softcap") if getattr(options, n) is not None]
     if given:
         raise UnsupportedError(f"hierarchical takes no {given[0]}, to which it is steered")
@@ -114,7 +114,7 @@ def _only_causal(options: Options) -> Mask | None:
 
 
 def _scale_of_all(q: Tensor, plan: "_LevelPlan", options: Options) -> Any:
-    """The scale, of which a rule is asked with all keys that a query sees."""
+    """The scale; a rule is asked with the number of all keys that a query sees."""
     score = Dot() if options.score is None else options.score
     given: Any = score.default_scale(q.shape[3]) if options.scale is None else options.scale
     if not callable(given):

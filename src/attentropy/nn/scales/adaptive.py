@@ -195,7 +195,7 @@ class AdaptiveScale(nn.Module):
         self.high.copy_(torch.where(stale & rising, torch.inf, high))
 
     def _stride(self, gap: Tensor) -> Tensor:
-        """A secant step; of the last one's double length where that led on without much gain."""
+        """A secant step; twice the last step where that one gained little."""
         moved = _phi(self.measured, self.room) - self.last_phi
         slope = moved / (self.log_gain - self.last_x)
         usable = slope.isfinite() & (slope > _SLOPES[0]) & (slope < _SLOPES[1])
