@@ -14,7 +14,7 @@ from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, P
 class SoftmaxResults(NamedTuple):
     """What the forward pass of softmax attention computes, each [B,H,Q] but the first.
 
-    A number of each row that is added here, and to `rows`, is part of the operators of every kernel;
+    A number of each row that is added here and to `rows` is part of the operators of every kernel;
     what remains is that each kernel computes it.
 
     Attributes:
