@@ -7,7 +7,7 @@ import torch
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.diagnose import Finding, Limits, random_deficit
+from attentropy.models.diagnose import Finding, Thresholds, random_deficit
 from attentropy.models.slope import slopes
 from tests.rows import N
 from tests.rows import head_row as healthy
@@ -75,7 +75,7 @@ def test_blurring_needs_two_lengths_and_takes_the_slope():
 
 
 def test_bounded_scores_cannot_focus_on_one_of_many_keys():
-    limits = Limits(score_range=2.0)
+    limits = Thresholds(score_range=2.0)
     (finding,) = at.diagnose([healthy()], thresholds=limits)
     assert finding.name == "cannot focus"
     # e^R / (e^R + n - 1) reaches one half at R = log(n - 1)
@@ -98,7 +98,7 @@ def test_thresholds_are_those_of_the_theory():
     expected = gaussian.expected_deficit(N, 0.05)
     assert random_deficit(N, 0.05) == pytest.approx(expected, rel=1e-2)
     reach = 2.0
-    limits = Limits(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
+    limits = Thresholds(score_range=reach, focus=bounds.top_probability_bound(N, reach) - 1e-9)
     assert at.diagnose([healthy()], thresholds=limits) == []
     above = replace(limits, focus=limits.focus + 1e-6)
     assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
@@ -130,10 +130,10 @@ def test_a_dead_head_is_dead_beside_the_median_of_its_layer():
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
         at.diagnose(["x"])
-    with pytest.raises(ArgumentError, match=r"Limits: sink must be >= 0, got -1"):
-        Limits(sink=-1)
-    with pytest.raises(ArgumentTypeError, match=r"Limits: slope must be a number, got 'a'"):
-        Limits(slope="a")
+    with pytest.raises(ArgumentError, match=r"Thresholds: sink must be >= 0, got -1"):
+        Thresholds(sink=-1)
+    with pytest.raises(ArgumentTypeError, match=r"Thresholds: slope must be a number, got 'a'"):
+        Thresholds(slope="a")
 
 
 def test_heads_are_judged_at_their_longest_length():

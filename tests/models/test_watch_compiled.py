@@ -130,7 +130,7 @@ LAYERS = {
         32, 4, num_kv_heads=2, mask=at.causal & at.lookback(5), scale=at.LogLength(2.0)
     ),
     "rotary": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.RotaryPositions()),
-    "alibi": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.ALiBi(4)),
+    "alibi": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=at.ALiBi()),
     "relative": lambda: nn.MultiheadAttention(32, 4, positions=nn.RelativeBias(4, 5)),
     "strided": lambda: nn.MultiheadAttention(32, 4, mask=at.strided(2)),
     "cosine": lambda: nn.CosineAttention(32, 4),

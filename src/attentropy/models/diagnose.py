@@ -26,7 +26,7 @@ ORDER: tuple[Severity, ...] = ("critical", "warning", "note")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Thresholds:
     """Where a head stops being healthy.
 
     Attributes:
@@ -68,9 +68,9 @@ class Limits:
             if value is None and one.name == "score_range":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ArgumentTypeError(f"Limits: {one.name}", "a number", repr(value))
+                raise ArgumentTypeError(f"Thresholds: {one.name}", "a number", repr(value))
             if not value >= 0:
-                raise ArgumentError(f"Limits: {one.name}", ">= 0", value)
+                raise ArgumentError(f"Thresholds: {one.name}", ">= 0", value)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,12 +100,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"{self.severity}: {self.name} in {shown}{more}. {self.evidence} {self.advice}"
 
 
-def diagnose(rows: Iterable[HeadRow], *, thresholds: Limits | None = None) -> list[Finding]:
+def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
     """Findings, the most serious first; none if every head is healthy.
 
     Args:
         rows: rows of `watch(...).heads()`, of one length or of several.
-        thresholds: where a head stops being healthy; `Limits()` by default.
+        thresholds: where a head stops being healthy; `Thresholds()` by default.
     """
     if not isinstance(rows, Iterable):
         raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(rows).__name__)
@@ -113,7 +113,7 @@ def diagnose(rows: Iterable[HeadRow], *, thresholds: Limits | None = None) -> li
     for row in rows:
         if not isinstance(row, HeadRow):
             raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(row).__name__)
-    limits = Limits() if thresholds is None else thresholds
+    limits = Thresholds() if thresholds is None else thresholds
     here = _longest(rows)
     found = [finding for check in CHECKS for finding in check(here, limits)]
     return by_severity([*found, *blurring(rows, limits)])
@@ -156,7 +156,7 @@ def _span(rows: list[HeadRow], name: str) -> str:
     return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
 
 
-def _judged(rows: list[HeadRow], limits: Limits) -> list[HeadRow]:
+def _judged(rows: list[HeadRow], limits: Thresholds) -> list[HeadRow]:
     return [row for row in rows if row.visible >= limits.least_visible]
 
 
@@ -170,7 +170,7 @@ def random_deficit(visible: float, spread: float) -> float:
     return spread**2 * (visible - 1) / (2 * visible)
 
 
-def is_uniform(row: HeadRow, limits: Limits) -> bool:
+def is_uniform(row: HeadRow, limits: Thresholds) -> bool:
     """True if the head is less selective than random scores of `limits.random_spread`.
 
     Args:
@@ -180,7 +180,7 @@ def is_uniform(row: HeadRow, limits: Limits) -> bool:
     return row.deficit < random_deficit(row.visible, limits.random_spread)
 
 
-def _not_finite(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _not_finite(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     lost = [row for row in rows if row.rows and not math.isfinite(row.entropy + row.max_logit)]
     yield from _finding(
         "not finite",
@@ -193,7 +193,7 @@ def _not_finite(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
     )
 
 
-def _exploding(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _exploding(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     large = [row for row in rows if limits.most_logit < row.max_logit < math.inf]
     worst = any(row.max_logit > limits.critical_logit for row in large)
     if large:
@@ -208,7 +208,7 @@ def _exploding(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _uniform(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _uniform(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     flat = [row for row in _judged(rows, limits) if is_uniform(row, limits)]
     if flat:
         yield from _finding(
@@ -222,7 +222,7 @@ def _uniform(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _collapsed(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     sharp = [
         row
         for row in _judged(rows, limits)
@@ -241,12 +241,12 @@ def _collapsed(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _has_reason(row: HeadRow, limits: Limits) -> bool:
+def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
     """A sink head and a previous-token head are sharp by trade."""
     return row.sink_mass > limits.sink or row.previous_share > 0.9
 
 
-def _saturated(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     stuck = [
         row
         for row in _judged(rows, limits)
@@ -264,7 +264,7 @@ def _saturated(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _sinks(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _sinks(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     sinks = [row for row in _judged(rows, limits) if row.sink_mass > limits.sink]
     if sinks:
         yield from _finding(
@@ -277,7 +277,7 @@ def _sinks(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _dead(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     dead: list[HeadRow] = []
     for heads in by_place(rows):
         norms = [row.output_norm for row in heads if math.isfinite(row.output_norm)]
@@ -294,7 +294,7 @@ def _dead(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _duplicates(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _duplicates(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     alike = [
         row
         for row in _judged(rows, limits)
@@ -313,7 +313,7 @@ def _duplicates(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _positional(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _positional(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     fixed = [
         row
         for row in _judged(rows, limits)
@@ -333,7 +333,7 @@ def _positional(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _unfocused(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
+def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     """Weight <= 1 / (1 + (n - 1) e^-R): bounded scores cannot give one key more."""
     reach = limits.score_range
     if reach is None:
@@ -356,7 +356,7 @@ def _unfocused(rows: list[HeadRow], limits: Limits) -> Iterator[Finding]:
 
 
 def blurring(
-    rows: list[HeadRow], limits: Limits, *, reference: int | None = None
+    rows: list[HeadRow], limits: Thresholds, *, reference: int | None = None
 ) -> Iterator[Finding]:
     """Heads whose entropy grows with the length of the text, over rows of several lengths.
 
@@ -390,7 +390,7 @@ def blurring(
         )
 
 
-CHECKS: tuple[Callable[[list[HeadRow], Limits], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[list[HeadRow], Thresholds], Iterator[Finding]], ...] = (
     _not_finite,
     _exploding,
     _uniform,

@@ -3,14 +3,14 @@ import torch
 
 from attentropy.core.masks import causal
 from attentropy.core.scales import LogLengthFrom
+from attentropy.core.scores import ALiBi
 from attentropy.core.weights import Softmax
 from attentropy.lab.subjects.opened_layers import CalledOnTorch, ClippedRotary, parts
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
-from attentropy.nn.positions.encodings import ALiBi
 from attentropy.nn.positions.rotary import RotaryPositions
 
-POSITIONS = {"none": lambda: None, "RoPE": RotaryPositions, "ALiBi": lambda: ALiBi(2)}
+POSITIONS = {"none": lambda: None, "RoPE": RotaryPositions, "ALiBi": ALiBi}
 
 
 def multihead(positions, **more):

@@ -35,7 +35,7 @@ def command(
     from rich.console import Console
     from rich.progress import track
 
-    from attentropy.attention.attend import KERNELS
+    from attentropy.attention.choice import KERNELS
     from attentropy.lab.bench import cuda
     from attentropy.lab.bench.runner import as_json as to_json
     from attentropy.lab.bench.runner import measure

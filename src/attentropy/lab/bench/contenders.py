@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.attention.attend import attend, explain
+from attentropy.attention.attend import attend
+from attentropy.attention.choice import explain
 from attentropy.core.masks import Mask, lookback
 from attentropy.core.masks import causal as causal_mask
 

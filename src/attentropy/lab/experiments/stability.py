@@ -27,7 +27,6 @@ from attentropy.nn.guards import qk_clip_, sigma_reparam
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.nn.losses import EntropyLoss
-from attentropy.nn.positions.encodings import ALiBi
 from attentropy.training.alarms import Alert, EntropyCollapse, LogitGrowth, NearUniform, NotFinite
 from attentropy.training.monitor import Monitor
 from attentropy.training.runstore import RunStore, StoredRun, read
@@ -102,7 +101,7 @@ def _model(config: StabilityConfig, cure: str) -> ByteModel:
         if cure == "softcap":
             return Softcapped(config.width, config.heads)
         made = kinds.get(cure, MultiheadAttention)(
-            config.width, config.heads, mask=causal, positions=ALiBi(config.heads), **options
+            config.width, config.heads, mask=causal, positions=scores.ALiBi(), **options
         )
         return sigma_reparam(made) if cure == "sigma_reparam" else made
 

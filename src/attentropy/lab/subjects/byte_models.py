@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import causal
 from attentropy.core.scales import LogLength, Mixed, ScaleRule
+from attentropy.core.scores import ALiBi
 from attentropy.core.weights import Softmax
 from attentropy.lab.subjects.small_model import ByteModel
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.norms import QKNorm
-from attentropy.nn.positions.encodings import ALiBi, Positions
+from attentropy.nn.positions.encodings import DistanceBias, Positions
 from attentropy.nn.positions.rotary import NTK, RotaryPositions
 
 PLAIN = "1/sqrt d"
@@ -52,7 +53,7 @@ def placed(kind: str, heads: int, *, stretch: float = 1.0) -> Positions | None:
     if "RoPE" in kind:
         base = 100.0 if kind.endswith("100") else 10_000.0
         return RotaryPositions(base=base, scaling=NTK(stretch) if stretch > 1 else None)
-    return ALiBi(heads) if kind == "ALiBi" else None
+    return DistanceBias(ALiBi()) if kind == "ALiBi" else None
 
 
 def scale_of(rule: str, task: str, head_dim: int) -> ScaleRule | None:

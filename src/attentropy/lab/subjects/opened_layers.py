@@ -15,10 +15,11 @@ from attentropy.attention.attend import attend
 from attentropy.core.masks import Mask, causal, lookahead, lookback
 from attentropy.core.results import Attended
 from attentropy.core.scales import InverseSqrt
+from attentropy.core.scores import ALiBi
 from attentropy.nn import join
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
-from attentropy.nn.positions.encodings import ALiBi
+from attentropy.nn.positions.encodings import DistanceBias
 from attentropy.nn.positions.rotary import RotaryPositions
 
 AttentionLayer = MultiheadAttention | GatedAttentionUnit
@@ -91,11 +92,14 @@ class CalledOnTorch(nn.Module):
 
 def _table(layer: AttentionLayer, n: int) -> Tensor | None:
     """Slopes of ALiBi as a table [H,N,N], hidden keys -inf."""
-    if not isinstance(layer.positions, ALiBi):
+    if not isinstance(layer.positions, DistanceBias):
         return None
+    bias = layer.positions.bias()
+    assert isinstance(bias, ALiBi)
     at = torch.arange(n)
     away = (at[:, None] - at).abs()
-    table = -layer.positions.slopes[:, None, None] * away
+    heads = 1 if isinstance(layer, GatedAttentionUnit) else layer.num_heads
+    table = -bias.of_heads(heads, device=at.device)[:, None, None] * away
     return table.masked_fill(at > at[:, None], -torch.inf) if layer.mask is not None else table
 
 

@@ -6,7 +6,7 @@ forward. While anything is steered, attend() asks here what to compute.
 
 from torch import Tensor, nn
 
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.core.resolve import Options, check_tensors
 from attentropy.models.intercept import recomputed, running
 from attentropy.models.intercept.compute import changes_of
@@ -20,14 +20,14 @@ class _Steering:
 def install() -> None:
     """One more user."""
     _Steering.users += 1
-    attention.Observer.change = staticmethod(_changed)
+    hooks.change = _changed
 
 
 def uninstall() -> None:
     """One user less; the last one puts everything back."""
     _Steering.users -= 1
     if not _Steering.users:
-        attention.Observer.change = None
+        hooks.change = None
 
 
 def current() -> nn.Module | None:

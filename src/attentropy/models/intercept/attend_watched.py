@@ -12,11 +12,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.results import Attended
 from attentropy.core.weights import Gumbel
-from attentropy.kernels.tiled.tiles import TILE_ELEMENTS, Block, Tiler, logits
+from attentropy.kernels.tiled.tiles import TILE_ELEMENTS, RowBlock, Tiler, logits
 from attentropy.models.intercept import running
 from attentropy.models.intercept.running import Working
 from attentropy.models.record.accumulators import owner_of
@@ -84,7 +84,7 @@ class Heard(Asked):
         tiler = self.tiler
         batch = slice(0, tiler.batch) if entry is None else slice(entry, entry + 1)
         last = tiler.queries if count is None else first + count
-        block = Block(batch, slice(0, tiler.heads), slice(first, last))
+        block = RowBlock(batch, slice(0, tiler.heads), slice(first, last))
         return tiler.four(block, logits(tiler, block, slice(low, high))).clone()
 
 
@@ -95,15 +95,14 @@ class _Ear:
 def install() -> None:
     """One more user."""
     _Ear.users += 1
-    attention.Observer.call = staticmethod(_observed)
-    attention.Observer.unseen = staticmethod(_unseen)
+    hooks.record, hooks.skip = _observed, _unseen
 
 
 def uninstall() -> None:
     """One user less; the last one puts everything back."""
     _Ear.users -= 1
     if not _Ear.users:
-        attention.Observer.call = attention.Observer.unseen = None
+        hooks.record = hooks.skip = None
 
 
 def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.masks import Extent, Mask
+from attentropy.core.masks.mask import Mask, all_of
 from attentropy.core.resolve import Options
 from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
 from attentropy.core.scores import Cosine, Dot, Score, unit
 from attentropy.core.weights import Weights
 from attentropy.models.intercept.compute import Touch
 from attentropy.models.record.model_call import Asked
-from attentropy.nn._masking import combined
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
 RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
@@ -99,10 +98,7 @@ class Change:
             _check_score(options.score)
             options = options._replace(score=None, scale=scale)
         if self.mask is not None:
-            batch, heads, queries, _ = q.shape
-            extent = Extent(batch, heads, queries, k.shape[2], q.device)
-            seen = combined((options.mask, self.mask), options.bias, extent)
-            options = options._replace(mask=seen.mask, bias=seen.bias)
+            options = options._replace(mask=all_of((options.mask, self.mask)))
         if self.softcap is not None:
             options = options._replace(softcap=self.softcap)
         if self.weights is not None:

@@ -1,7 +1,7 @@
 """What a scan means: slopes and findings from its rows, and the one or two things to do."""
 
 from attentropy.core.statistics import by_place
-from attentropy.models.diagnose import Finding, Limits, blurring, by_severity, diagnose
+from attentropy.models.diagnose import Finding, Thresholds, blurring, by_severity, diagnose
 from attentropy.models.slope import Slope, slopes
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Advice, Measure, Scan
@@ -31,7 +31,7 @@ def diagnosed(scan: Scan) -> list[Finding]:
     if home is None:
         return []
     everywhere = [row for measure in scan.measures for row in measure.rows]
-    over = blurring(everywhere, Limits(), reference=home.length)
+    over = blurring(everywhere, Thresholds(), reference=home.length)
     return by_severity([*diagnose(home.rows), *over])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import attentropy as at
-from attentropy.attention.attend import KERNELS
+from attentropy.attention.choice import KERNELS
 
 NAMES = [name for name in KERNELS if name != "linear"]
 

@@ -28,7 +28,7 @@ def kinds():
         "rotary": {"positions": at.nn.RotaryPositions(), "scale": at.LogLengthFrom(4)},
         "sinusoidal": {"positions": at.nn.SinusoidalPositions(), "num_kv_heads": 2},
         "relative": {"positions": at.nn.RelativeBias(4, 5), "qk_norm": "rms"},
-        "alibi": {"positions": at.nn.ALiBi(4)},
+        "alibi": {"positions": at.ALiBi()},
     }
 
 

@@ -1,40 +1,18 @@
+"""What masks have in common: algebra, intervals, numbers to add, copies, functions and tensors."""
+
 import copy
 import pickle
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import attentropy as at
-from attentropy.core.masks import Extent, Mask, as_mask
+from attentropy.core.masks import Extent, Mask, all_of, as_mask, between
 
 CPU = torch.device("cpu")
-
-DRAWN = {
-    "causal": (at.causal, 4, 4, "#...\n##..\n###.\n####"),
-    "aligned to the end": (at.causal, 2, 4, "###.\n####"),
-    "more queries than keys": (at.causal, 4, 2, "..\n..\n#.\n##"),
-    "three keys": (at.causal & at.lookback(3), 5, 5, "#....\n##...\n###..\n.###.\n..###"),
-    "ahead": (at.lookahead(2) & at.lookback(1), 3, 3, "##.\n.##\n..#"),
-    "prefix": (at.prefix(2), 3, 3, "##.\n##.\n##."),
-    "prefix language model": (at.causal | at.prefix(2), 3, 3, "##.\n##.\n###"),
-    "not causal": (~at.causal, 3, 3, ".##\n..#\n..."),
-    "strided": (at.strided(2), 3, 3, "#.#\n.#.\n#.#"),
-    "full": (at.full, 2, 3, "###\n###"),
-    "nothing": (~at.full, 2, 2, "..\n.."),
-    "dense": (at.dense(torch.eye(3, dtype=torch.bool)), 3, 3, "#..\n.#.\n..#"),
-    "dense for any query": (at.dense(torch.tensor([True, False])), 2, 2, "#.\n#."),
-    "a function": (as_mask(lambda b, h, q, k: q == k), 2, 3, "#..\n.#."),
-    "documents": (at.documents(torch.tensor([5, 5, 1, 5])), 3, 4, "##..\n..#.\n...#"),
-}
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_drawings(name):
-    mask, queries, keys, want = DRAWN[name]
-    assert mask.draw(queries, keys) == want
+FLOAT = torch.tensor([[0.0, -torch.inf], [0.5, 1.0]])
 
 
 def leaves(keys):
@@ -84,53 +62,10 @@ def test_algebra_is_that_of_sets(queries, keys, size):
     assert torch.equal((~a).dense(extent), ~x)
 
 
-def test_every_batch_entry_has_its_own_padding():
-    mask = at.padding(torch.tensor([1, 3]))
-    seen = mask.dense(Extent(2, 1, 1, 3, CPU))
-    assert seen[:, 0, 0].tolist() == [[True, False, False], [True, True, True]]
-
-
 def test_a_mask_is_a_mask_mod():
     b = h = torch.tensor(0)
     assert at.causal(b, h, torch.tensor(3), torch.tensor(3))
     assert not at.causal(b, h, torch.tensor(3), torch.tensor(4))
-
-
-BAD = {
-    "negative window": (lambda: at.lookback(-2), "lookback: size must be >= 1, got -2"),
-    "no window": (lambda: at.lookahead(0), "lookahead: size must be >= 1, got 0"),
-    "fraction": (lambda: at.lookback(2.5), "lookback: size must be an integer, got 2.5"),
-    "prefix": (lambda: at.prefix(-1), "prefix: size must be >= 0, got -1"),
-    "stride": (lambda: at.strided(0), "strided: step must be >= 1, got 0"),
-    "floats": (lambda: at.padding(torch.ones(2)), "padding: lengths must be an integer tensor"),
-    "no numbers": (lambda: at.padding("abc"), "padding: lengths must be an integer tensor, got 'a"),
-    "numbers": (lambda: at.dense(torch.ones(2, 2)), "dense: visible must be a bool tensor, got"),
-    "five": (lambda: at.dense(torch.ones(1, 1, 1, 1, 1).bool()), "of at most 4 dimensions"),
-    "text": (lambda: at.causal & "x", "mask must be a Mask, a tensor or a function"),
-    "too long": (
-        lambda: at.padding(torch.tensor([5])).draw(2, 3),
-        r"padding: lengths must be between 0 and the number of keys 3, got \[5\]",
-    ),
-    "other batch": (
-        lambda: at.padding(torch.tensor([1, 2, 3])).dense(Extent(2, 1, 1, 3, CPU)),
-        r"padding: lengths must be of shape \[B\] with B = 2, got \[3\]",
-    ),
-    "documents of another length": (
-        lambda: at.documents(torch.tensor([0, 1])).draw(3),
-        r"documents: ids must be of shape \[K\] or \[B,K\] with B = 1, K = 3, got \[1, 2\]",
-    ),
-    "queries without a document": (
-        lambda: at.documents(torch.tensor([0, 1])).draw(3, 2),
-        "documents: the number of queries must be at most the number of keys 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments(name):
-    make, message = BAD[name]
-    with pytest.raises((ValueError, TypeError), match=message):
-        make()
 
 
 PICKLED = [
@@ -143,6 +78,8 @@ PICKLED = [
     at.padding(torch.tensor([2, 5])),
     at.documents(torch.tensor([0, 0, 1, 1, 1])),
     at.dense(torch.eye(5).bool()) & at.causal,
+    between(torch.tensor([0, 1, 1, 2, 3]), torch.tensor(4)),
+    as_mask(torch.zeros(5, 5).masked_fill(torch.eye(5).bool(), -torch.inf)) & at.causal,
 ]
 
 
@@ -163,10 +100,6 @@ def test_a_copy_of_causal_is_causal_itself():
 def test_a_mask_made_by_hand_is_copied():
     mask = Mask(lambda w: w.k > 1, "late")
     assert copy.deepcopy(mask).draw(3) == mask.draw(3)
-
-
-def test_integers_of_numpy():
-    assert (at.causal & at.lookback(np.int64(2))).draw(3) == "#..\n##.\n.##"
 
 
 def test_a_tensor_or_a_function_may_come_first():
@@ -193,3 +126,53 @@ def test_functions_that_are_no_masks(mask, message):
     q = torch.randn(1, 1, 3, 4)
     with pytest.raises(TypeError, match=message):
         at.attend(q, q, q, mask=mask)
+
+
+def test_a_float_mask_adds_and_its_infinities_hide():
+    mask = as_mask(FLOAT)
+    assert mask.is_interval
+    assert mask.added is FLOAT
+    assert mask.draw(2) == "#.\n##"
+    zero = torch.tensor(0)
+    assert not mask(zero, zero, zero, torch.tensor(1))
+    assert mask(zero, zero, torch.tensor(1), torch.tensor(1))
+
+
+def test_float_masks_add_up_and_keep_the_interval_of_others():
+    both = as_mask(FLOAT) & at.causal & as_mask(torch.ones(2, 1, 1, 2))
+    assert both.is_interval
+    assert torch.equal(both.added, FLOAT + torch.ones(2, 1, 1, 2))
+    assert both.draw(2) == "#.\n##"
+    assert torch.equal(both.interval(Extent(1, 1, 2, 2, CPU)).hi, torch.tensor([[[1, 2]]]))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda m: ~m, lambda m: m | at.causal, lambda m: at.causal | m], ids=["~", "|", "or"]
+)
+def test_float_masks_only_meet(make):
+    with pytest.raises(TypeError, match=r"mask [~|] must be of masks that only show and hide keys"):
+        make(as_mask(FLOAT))
+
+
+def test_gradients_reach_a_float_mask_through_the_algebra():
+    q, bias = torch.randn(1, 1, 4, 8), torch.randn(4, 4, requires_grad=True)
+    at.attend(q, q, q, mask=at.causal & as_mask(bias)).stats.entropy.sum().backward()
+    assert bias.grad.tril().any()
+    assert not bias.grad.triu(1).any()
+
+
+def test_all_of_leaves_out_what_is_not_there():
+    assert all_of([]) is None
+    assert all_of([None, None]) is None
+    assert all_of([None, at.causal, None]) is at.causal
+    joined = all_of([at.causal, torch.ones(3, 3).tril(-1).bool(), early, None])
+    assert joined.draw(3) == "...\n#..\n##."
+
+
+def test_tensors_that_are_no_masks():
+    with pytest.raises(
+        TypeError, match="mask must be a Mask, or a bool or float tensor, got torch"
+    ):
+        as_mask(torch.ones(2, 2).int())
+    with pytest.raises(ValueError, match="mask must be of at most 4 dimensions"):
+        as_mask(torch.ones(1, 1, 1, 2, 2))
