@@ -5,10 +5,14 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo test lint check slow bench sanitize release clean
+.PHONY: demo quick test lint check slow bench sanitize release clean libraries
 
-demo: $(PACKAGE)
+demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
+
+# A minute on two cores, for every change; `test` is the whole gate.
+quick: lint
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
 test: lint check
 
@@ -18,16 +22,20 @@ lint: $(TOOLS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: $(TOOLS)
+check: $(TOOLS) libraries
 	$(BIN)/python -m pytest -n 2 -q
 	$(BIN)/python -m pytest -q -m real
 	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
-slow: $(TOOLS)
+slow: $(TOOLS) libraries
 	$(BIN)/python -m pytest -n 2 -q -m slow
 
-bench: $(PACKAGE)
+bench: libraries
 	$(BIN)/python -m benchmarks
+
+# Compiled again where a C++ file or a flag has changed; otherwise done in a moment.
+libraries: $(PACKAGE)
+	$(BIN)/python -m attentropy.kernels.fused.build --if-changed
 
 # Reads and writes outside the tensors, and undefined behaviour, by the compiler's sanitizers.
 SANITIZED := ATTENTROPY_LIBRARIES=build/sanitized
@@ -36,7 +44,7 @@ sanitize: $(TOOLS)
 	  -fsanitize=address,undefined -fno-sanitize=alignment -fno-sanitize-recover=undefined
 	$(SANITIZED) ATTENTROPY_EXAMPLES=20 ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \
-	  $(BIN)/python -m pytest -q tests/kernels/test_fused.py tests/kernels/test_fused_numbers.py
+	  $(BIN)/python -m pytest -q tests/kernels/fused/test_kernel.py tests/kernels/fused/test_kernel_numbers.py
 
 # Both archives in dist/, once they install and work in empty environments (`check` asks that too).
 release: $(TOOLS)

@@ -65,7 +65,7 @@ def compare(model, text, length, *, rounds):
 
 def disagreement(model, text, length):
     """The largest difference between scanned entropies and those of eager attentions."""
-    found = scanned(model, text, length).measure.statistics["entropy"]
+    found = scanned(model, text, length).table("entropy")
     model.set_attn_implementation("eager")
     sums = 0.0
     count = 0

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from attentropy import theory as theory
     from attentropy import training as training
     from attentropy.attention.attend import attend as attend
-    from attentropy.attention.attend import explain as explain
-    from attentropy.attention.attend import key_mass as key_mass
+    from attentropy.attention.choice import explain as explain
+    from attentropy.attention.key_mass import key_mass as key_mass
     from attentropy.attention.ring import ring_attend as ring_attend
     from attentropy.core import errors as errors
     from attentropy.core import masks as masks
@@ -87,7 +87,9 @@ if TYPE_CHECKING:
     from attentropy.training.monitor import Monitor as Monitor
 
 _HOMES = {
-    "attention.attend": "attend explain key_mass",
+    "attention.attend": "attend",
+    "attention.choice": "explain",
+    "attention.key_mass": "key_mass",
     "attention.ring": "ring_attend",
     "core.errors": (
         "ArgumentError ArgumentTypeError AttentropyError DistributedError UnsupportedError"

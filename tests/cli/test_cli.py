@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import COMMANDS, GROUPS, main
-from attentropy.cli.examples import EXAMPLES
 
 PRINTS_NO_RESULTS = {"serve"}  # it shows pages
 STARTS = """
@@ -42,21 +41,6 @@ def test_every_command_is_under_one_heading():
     assert all(group.heading in call("--help").output for group in GROUPS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_has_examples(name):
-    done = call(name, "--help")
-    assert done.exit_code == 0
-    assert "Examples:" in done.output
-    assert all(f"\n    {example}\n" in done.output for example in EXAMPLES[name])
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_in_examples_exist(name):
-    known = {option for p in main.get_command(None, name).params for option in p.opts}
-    used = {word for line in EXAMPLES[name] for word in line.split() if word.startswith("--")}
-    assert used <= known
-
-
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - PRINTS_NO_RESULTS))
 def test_results_come_as_json_too(name):
     assert "--json" in call(name, "--help").output
@@ -77,12 +61,6 @@ def test_a_misspelt_command_is_recognised():
     done = call("sacn")
     assert done.exit_code == 2
     assert "No such command 'sacn'. Did you mean 'scan'?" in done.output
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_debug_once(name):
-    assert call(name, "--help").output.count("--debug") == 1
-    assert call(name, "--help").output.count("--debug") == 1, "and the second time"
 
 
 @pytest.mark.parametrize(
@@ -108,27 +86,10 @@ def test_a_mistake_is_one_sentence(arguments, code, message, tmp_path, monkeypat
     assert isinstance(done.exception, SystemExit)
 
 
-def test_debug_shows_the_traceback(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken").write_text("a file")
-    done = call("curves", "--only", "entropy_length", "--out", "taken/below", "--debug")
-    assert isinstance(done.exception, NotADirectoryError)
-
-
 def test_the_module_is_the_command():
     run = [sys.executable, "-m", "attentropy", "--help"]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout == CliRunner().invoke(main, ["--help"], prog_name="attentropy").stdout
-
-
-def test_ctrl_c_gives_the_usual_code(monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("attentropy.kernels.doctor.doctor", interrupt)
-    done = call("doctor")
-    assert done.exit_code == 130
-    assert "stopped" in done.output
 
 
 def test_help_imports_nothing_heavy():

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attentropy as at
-from attentropy.core.masks import Extent
-from attentropy.core.visibility import Span, Visibility
+from attentropy.core.masks import Extent, as_mask
+from attentropy.core.visibility import Limits, Span, Visibility
 
 CPU = torch.device("cpu")
 
@@ -121,3 +121,36 @@ def test_every_pair_of_masks_meets_like_tables():
             want = table(rule, 5, 7)
             assert seen.dense()[0, 0].tolist() == want, joined
             assert seen.visible[0, 0].tolist() == [sum(row) for row in want], joined
+
+
+def test_a_float_mask_beside_bounds_hides_with_both():
+    added = torch.zeros(4, 6)
+    added[2, 1:3] = -torch.inf
+    seen = Visibility.of_mask(at.causal & as_mask(added), extent(4, 6))
+    assert seen.predicate is None
+    assert seen.hi is not None
+    want = table(lambda i, j, n: j <= i, 4, 6)
+    want[2][1] = want[2][2] = False
+    assert seen.dense()[0, 0].tolist() == want
+    assert seen.visible.expand(1, 1, 4)[0, 0].tolist() == [sum(row) for row in want]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_table_in_place_of_a_predicate_shows_the_same(name):
+    seen = Visibility.of_mask(RULES[name][0], extent(5, 7))
+    tabled = seen.tabled()
+    assert tabled.predicate is tabled.lo is tabled.hi is None
+    assert torch.equal(tabled.dense(), seen.dense())
+
+
+def test_limits_of_rows():
+    seen = Visibility.of_mask(at.causal & at.lookback(3), extent(6, 6))
+    assert seen.limits() == Limits((0, 3), (1, 6))
+    late = seen.select(Span(queries=slice(4, 6))).limits()
+    assert late == Limits((2, 3), (5, 6))
+    assert late.hide(range(0, 2))
+    assert not late.hide(range(0, 3))
+    assert late.show(range(3, 5))
+    assert not late.show(range(2, 5))
+    assert Visibility.of_mask(None, extent(2, 5)).limits() == Limits((0, 0), (5, 5))
+    assert seen.select(Span(queries=slice(0, 0))).limits() == Limits((0, 0), (0, 0))

@@ -1,29 +1,16 @@
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.diagnose import Thresholds, random_deficit, slopes
-from attentropy.models.record.rows import HeadRow
-
-N = 64
-
-
-def healthy(head=0, **changes):
-    numbers = {f.name: 0.0 for f in fields(HeadRow)}
-    numbers |= {
-        "layer": "layers.0.attn", "index": 0, "call": 0, "phase": "forward", "kind": "self",
-        "head": head, "heads": 8, "head_dim": 16, "causal": True, "length": N, "rows": 100,
-        "entropy": 2.5, "perplexity": 13.0, "normalized_entropy": 0.6, "visible": float(N),
-        "deficit": math.log(N) - 2.5, "max_logit": 5.0, "collision": 0.1, "gradient_flow": 0.9,
-        "output_norm": 1.0, "sink_mass": 0.1, "previous_share": 0.1, "positional": 0.5,
-        "twin": 1, "likeness": 0.4,
-    }  # fmt: skip
-    return HeadRow(**(numbers | changes))
-
+from attentropy.models.diagnose import Finding, Thresholds, random_deficit
+from attentropy.models.slope import slopes
+from tests.rows import N
+from tests.rows import head_row as healthy
 
 SICK = {
     "not finite": {"entropy": math.nan},
@@ -74,12 +61,12 @@ def test_blurring_needs_two_lengths_and_takes_the_slope():
     def grown(length, slope):
         entropy = 1.0 + slope * math.log(length)
         return healthy(
-            length=length, visible=float(length), entropy=entropy,
+            length=length, visible=length / 2 + 1, entropy=entropy,
             deficit=math.log(length) - entropy + 2,
         )  # fmt: skip
 
     rows = [grown(64, 1.0), grown(256, 1.0), grown(1024, 1.0)]
-    assert slopes(rows)["layers.0.attn", 0, 0] == pytest.approx(1.0)
+    assert slopes(rows)["layers.0.attn", 0, 0].value == pytest.approx(1.0)
     (finding,) = at.diagnose(rows)
     assert finding.name == "blurring with length"
     assert finding.call == "at.steer(model, scale=at.LogLengthFrom(64))"
@@ -117,6 +104,29 @@ def test_thresholds_are_those_of_the_theory():
     assert [f.name for f in at.diagnose([healthy()], thresholds=above)] == ["cannot focus"]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_heads_are_judged_at_their_longest_length_whatever_comes_first(order):
+    def rows(short, long):
+        lengths = ({"length": 64, "visible": 64.0}, {"length": 256, "visible": 256.0})
+        return [healthy(**lengths[0], **short), healthy(**lengths[1], **long)][::order]
+
+    sick = {"max_logit": 60.0}
+    assert [f.name for f in at.diagnose(rows({}, sick))] == ["exploding logits"]
+    assert at.diagnose(rows(sick, {})) == []
+
+
+def test_a_dead_head_is_dead_beside_the_median_of_its_layer():
+    usual = [healthy(h, output_norm=1.0) for h in range(6)]
+    loud = healthy(6, output_norm=100.0)  # beside the largest norm, all the others would be dead
+    silent = healthy(7, output_norm=0.019)
+    assert at.diagnose([*usual, loud]) == []
+    (finding,) = at.diagnose([*usual, loud, silent])
+    assert (finding.name, finding.heads) == ("dead", [(0, 7)])
+    # a layer of its own is judged by its own median
+    elsewhere = [replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual]
+    assert at.diagnose([*usual, *elsewhere]) == []
+
+
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match=r"rows must be rows of watch.*, got str"):
         at.diagnose(["x"])
@@ -124,3 +134,30 @@ def test_bad_arguments():
         Thresholds(sink=-1)
     with pytest.raises(ArgumentTypeError, match=r"Thresholds: slope must be a number, got 'a'"):
         Thresholds(slope="a")
+
+
+def test_heads_are_judged_at_their_longest_length():
+    short, long = healthy(length=64), healthy(length=512, max_logit=60.0)
+    for rows in ([short, long], [long, short]):
+        assert [f.name for f in at.diagnose(rows)] == ["exploding logits"]
+    short, long = healthy(length=64, max_logit=60.0), healthy(length=512)
+    assert at.diagnose([short, long]) == []
+
+
+def test_dead_heads_are_those_far_below_the_median_of_their_layer():
+    norms = [1.0, 1.0, 1.0, 0.9, 200.0]  # one loud head does not make the others dead
+    assert at.diagnose([healthy(h, output_norm=x) for h, x in enumerate(norms)]) == []
+    norms = [1.0, 1.0, 1.0, 0.019, 200.0]
+    (finding,) = at.diagnose([healthy(h, output_norm=x) for h, x in enumerate(norms)])
+    assert (finding.name, finding.heads) == ("dead", [(0, 3)])
+    # each layer has a median of its own
+    rows = [healthy(h, output_norm=1e-3, layer="quiet", index=1) for h in range(4)]
+    assert at.diagnose([*rows, *(healthy(h) for h in range(4))]) == []
+
+
+def test_a_finding_survives_a_file():
+    (finding,) = at.diagnose([healthy(h) for h in range(7)] + [healthy(7, sink_mass=0.9)])
+    again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
+    assert again == finding
+    with pytest.raises(msgspec.ValidationError, match="severity"):
+        msgspec.convert(msgspec.to_builtins(finding) | {"severity": "awful"}, Finding)

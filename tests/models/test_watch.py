@@ -17,7 +17,6 @@ from attentropy.core.errors import (
     ArgumentTypeError,
     AttentropyError,
 )
-from attentropy.models.record.rows import from_json
 from attentropy.models.watch import NothingRecorded
 
 
@@ -282,41 +281,6 @@ def test_calls_of_a_shared_module_are_told_apart():
     ]
     assert {row.rows for row in w.heads()} == {20}
     assert w.heads()[4].label == "shared#1.0"
-
-
-def test_rows_are_kept_and_binned_along_the_sequence():
-    model = sharp(Model(1))
-    x = torch.randn(2, 11, 32)
-    with torch.no_grad(), at.watch(model, keep="rows", sample=None) as w:
-        model(x, CAUSAL)
-    (profile,) = w.profiles(bins=11)
-    _, p = dense(model.layers[0], x, CAUSAL)
-    entropy = torch.special.entr(p).sum(-1).mean(0)
-    assert profile.positions == list(range(11))
-    assert math.isnan(profile.entropy[0][0])  # the first query has no choice
-    got = torch.tensor(profile.entropy, dtype=torch.float64)[:, 1:]
-    torch.testing.assert_close(got, entropy[:, 1:], atol=1e-6, rtol=0)
-    distance = (p * (torch.arange(11)[:, None] - torch.arange(11)).abs()).sum(-1).mean(0)
-    got = torch.tensor(profile.distance, dtype=torch.float64)[:, 1:]
-    torch.testing.assert_close(got, distance[:, 1:], atol=1e-5, rtol=0)
-    assert profile.visible[1:] == list(range(2, 12))
-    with pytest.raises(ArgumentError, match='keep must be "rows" for profiles'):
-        at.watch(model).profiles()
-
-
-def test_json_and_frame_and_table():
-    model = Model()
-    with at.watch(model) as w:
-        model(torch.randn(1, 5, 32))
-    rows = from_json(w.to_json())
-    assert [repr(row) for row in rows] == [repr(row) for row in w.heads()]
-    assert len(w.frame()) == w.table().row_count == 8
-    printed = str(w.table()).splitlines()
-    assert [line.split()[0] for line in printed[2:]] == [row.layer for row in w.heads()]
-    with pytest.raises(AttentropyError, match="no file of head rows"):
-        from_json("{}")
-    with pytest.raises(AttentropyError, match="version 9, not 1"):
-        from_json('{"format": "attentropy.rows", "version": 9}')
 
 
 def test_nothing_recorded_says_why():

@@ -5,7 +5,7 @@ import torch
 
 import attentropy as at
 from attentropy import nn
-from attentropy.models.record.rows import STATISTICS
+from attentropy.core.statistics import NAMES
 from attentropy.models.watch import NothingRecorded
 from tests.models.test_watch import CAUSAL, Model
 from tests.models.zoo import build, inputs
@@ -130,7 +130,7 @@ LAYERS = {
         32, 4, num_kv_heads=2, mask=at.causal & at.lookback(5), scale=at.LogLength(2.0)
     ),
     "rotary": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.RotaryPositions()),
-    "alibi": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=nn.ALiBi(4)),
+    "alibi": lambda: nn.MultiheadAttention(32, 4, mask=at.causal, positions=at.ALiBi()),
     "relative": lambda: nn.MultiheadAttention(32, 4, positions=nn.RelativeBias(4, 5)),
     "strided": lambda: nn.MultiheadAttention(32, 4, mask=at.strided(2)),
     "cosine": lambda: nn.CosineAttention(32, 4),
@@ -152,7 +152,7 @@ def test_layers_of_attentropy_are_recorded_as_when_not_compiled(name):
     torch.testing.assert_close(out, plain)
     for one, two in zip(w.heads(), v.heads(), strict=True):
         assert two.rows == 2 * one.rows
-        for statistic in set(STATISTICS) - {"rows", "twin"}:
+        for statistic in NAMES:
             ours, theirs = getattr(two, statistic), getattr(one, statistic)
             assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5, nan_ok=True), statistic
     assert torch.equal(compiled(x).out, out)
@@ -169,7 +169,7 @@ def test_what_a_compiled_graph_hides_is_said():
 def test_a_monitor_says_so_too():
     model, x = nn.AdditiveAttention(32, 4), torch.randn(2, 5, 32)
     compiled = torch.compile(model, **COMPILED)
-    with at.Monitor(model, sinks=[]) as monitor:
+    with at.Monitor(model, loggers=[]) as monitor:
         compiled(x).out.sum().backward()
         with pytest.warns(RuntimeWarning, match="additive scores in a compiled graph"):
             monitor.step()

@@ -5,8 +5,14 @@ import math
 import random
 import zlib
 
+import msgspec
+
+from attentropy.core.statistics import NAMES, HeadRow
+from attentropy.models.diagnose import Finding
+from attentropy.models.plan import Effect, Plan
+from attentropy.models.record.profile import Profile
 from attentropy.scans import schema
-from attentropy.scans.judging.trend import slopes
+from attentropy.scans.judging.judge import slopes_of
 
 BINS = 24
 KINDS = ("previous", "sink", "induction", "broad", "blurring", "uniform", "dead")
@@ -29,7 +35,7 @@ def make_scan(
     kinds = [[_kind(rng, layer, layers) for _ in range(heads)] for layer in range(layers)]
     tilt = [[rng.random() for _ in range(heads)] for _ in range(layers)]
     measures = [_measure(n, trained, kinds, tilt, sharpen) for n in lengths]
-    return schema.Scan(
+    scan = schema.Scan(
         attentropy="0.0.0",
         torch="2.13.0",
         created="2026-01-02T03:04:05Z",
@@ -38,7 +44,7 @@ def make_scan(
         command=f"attentropy scan {name} --lengths {','.join(map(str, lengths))}",
         call=f"at.scan(model, tokens, lengths={list(lengths)})",
         complete=True,
-        model=schema.Model(
+        model=schema.ScannedModel(
             name=name,
             source=f"/models/{name}",
             kind="transformers",
@@ -49,21 +55,16 @@ def make_scan(
             trained_length=trained,
             maximum_length=4 * trained,
         ),
-        input=schema.Input(
+        input=schema.ScannedText(
             description="synthetic text",
             files=["chapter one.txt"],
             tokens=65536,
             tokenizer="bytes",
             sha256="0" * 64,
         ),
-        layers=[
-            schema.Layer(name=f"model.layers.{layer}.self_attn", heads=heads, head_dim=64)
-            for layer in range(layers)
-        ],
-        lengths=list(lengths),
         measures=measures,
         skipped=[schema.Skipped(length=16 * trained, reason=f"the model takes {4 * trained}")],
-        slopes=slopes(measures),
+        slopes=[],
         findings=_findings(kinds),
         advice=[
             schema.Advice(
@@ -71,9 +72,25 @@ def make_scan(
                 call=f"at.steer(model, scale=at.LogLengthFrom({trained}))",
             )
         ],
-        calibration=_calibration(measures, trained) if calibrate else None,
+        plan=_plan(measures, trained, heads) if calibrate else None,
         maps=_maps(kinds, maps) if maps else None,
     )
+    scan.slopes = slopes_of(scan)
+    return scan
+
+
+def layer_name(layer: int) -> str:
+    return f"model.layers.{layer}.self_attn"
+
+
+def change_heads(measure: schema.Measure, **changes) -> None:
+    """Give every head of a measure other numbers: values, or functions of its row."""
+    measure.rows = [
+        msgspec.structs.replace(
+            row, **{name: new(row) if callable(new) else new for name, new in changes.items()}
+        )
+        for row in measure.rows
+    ]
 
 
 def _kind(rng: random.Random, layer: int, layers: int) -> str:
@@ -121,7 +138,7 @@ def _measure(
         "entropy": entropy,
         "normalized_entropy": [[h / (math.log(n) - 0.9) for h in row] for row in entropy],
         "perplexity": [[math.exp(h) for h in row] for row in entropy],
-        "sparsity": [[min(1.0, math.exp(h) / n + 0.1) for h in row] for row in entropy],
+        "density": [[min(1.0, math.exp(h) / n + 0.1) for h in row] for row in entropy],
         "max_logit": table(lambda kind, t: 18.0 * t + (30.0 if kind == "sink" else 4.0)),
         "top_probability": [[math.exp(-0.8 * h) for h in row] for row in entropy],
         "sink_mass": table(lambda kind, t: 0.6 + 0.3 * t if kind == "sink" else 0.05 * t),
@@ -139,16 +156,49 @@ def _measure(
         sequences=65536 // n,
         tokens=65536,
         seconds=0.01 * n,
-        statistics=statistics,
-        profile=schema.Profile(
-            positions=positions, visible=visible, entropy=table(curve), distance=table(distance)
-        ),
+        rows=_rows(n, statistics),
+        profiles=[
+            Profile(
+                layer=layer_name(layer),
+                call=0,
+                phase="forward",
+                positions=positions,
+                visible=visible,
+                entropy=[curve(kind, t) for kind, t in zip(row, ts, strict=True)],
+                distance=[distance(kind, t) for kind, t in zip(row, ts, strict=True)],
+            )
+            for layer, (row, ts) in enumerate(zip(kinds, tilt, strict=True))
+        ],
         loss=loss,
         perplexity=math.exp(loss),
     )
 
 
-def _findings(kinds: list[list[str]]) -> list[schema.Finding]:
+def _rows(n: int, statistics: dict[str, list[list[float]]]) -> list[HeadRow]:
+    shape = statistics["entropy"]
+    known = dict.fromkeys(NAMES, 0.5) | {"visible": n / 2 + 1}
+    return [
+        HeadRow(
+            layer=layer_name(layer),
+            index=layer,
+            call=0,
+            phase="forward",
+            kind="self",
+            head=head,
+            heads=len(row),
+            head_dim=64,
+            causal=True,
+            length=n,
+            rows=65536,
+            twin=-1,
+            **(known | {name: table[layer][head] for name, table in statistics.items()}),
+        )
+        for layer, row in enumerate(shape)
+        for head in range(len(row))
+    ]
+
+
+def _findings(kinds: list[list[str]]) -> list[Finding]:
     texts = {
         "dead": ("critical", "dead", "output norm below 0.02", "Prune these heads."),
         "blurring": (
@@ -176,21 +226,25 @@ def _findings(kinds: list[list[str]]) -> list[schema.Finding]:
         ]
         if heads:
             found.append(
-                schema.Finding(
-                    name=name, severity=severity, heads=heads, evidence=evidence, advice=advice
+                Finding(
+                    name=name,
+                    severity=severity,
+                    heads=heads,
+                    labels=[f"{layer_name(layer)}.{head}" for layer, head in heads],
+                    evidence=evidence,
+                    advice=advice,
                 )
             )
     return found
 
 
-def _calibration(measures: list[schema.Measure], trained: int) -> schema.Calibration:
-    rows = []
+def _plan(measures: list[schema.Measure], trained: int, heads: int) -> Plan:
+    effects = []
     for measure in measures:
-        flat = [h for row in measure.statistics["entropy"] for h in row]
-        mean = sum(flat) / len(flat)
+        mean = sum(row.entropy for row in measure.rows) / len(measure.rows)
         past = max(0.0, math.log(measure.length / trained))
-        rows.append(
-            schema.CalibrationRow(
+        effects.append(
+            Effect(
                 length=measure.length,
                 entropy_before=mean,
                 entropy_after=mean - 0.4 * past,
@@ -198,9 +252,18 @@ def _calibration(measures: list[schema.Measure], trained: int) -> schema.Calibra
                 perplexity_after=measure.perplexity * math.exp(-0.4 * past),
             )
         )
-    call = 'at.steer(model, plan="plan.json")'
-    return schema.Calibration(
-        reference=trained, hold="entropy", call=call, plan={}, rows=rows, unheld=[(0, 0)]
+    first = layer_name(0)
+    return Plan(
+        model="SyntheticForCausalLM",
+        reference=trained,
+        hold="entropy",
+        method="empirical",
+        lengths=(trained,),
+        factors={first: ((1.0,),) * heads},
+        entropy={first: (1.0,) * heads},
+        spread={first: (1.0,) * heads},
+        unheld=((first, 0),),
+        effects=tuple(effects),
     )
 
 

@@ -2,13 +2,17 @@
 
 import math
 import random
+from pathlib import Path
 
-from attentropy.report.run import Alarm, Run
+from attentropy.training.alarms import Alert
+from attentropy.training.metrics import Metrics
+from attentropy.training.runstore import RunStore, StoredRun
+from tests.rows import head_row
 
 
 def make_run(
     *, layers: int = 6, heads: int = 8, samples: int = 60, every: int = 50, name: str = "pilot"
-) -> Run:
+) -> StoredRun:
     rng = random.Random(1)
     tilt = [[rng.random() for _ in range(heads)] for _ in range(layers)]
     steps = [every * i for i in range(samples)]
@@ -27,8 +31,12 @@ def make_run(
         (s, 5.5 * math.exp(-s / 700) + 2.1 + 0.05 * rng.random() + max(0, s - 2600) / 500)
         for s in range(0, steps[-1] + 1, 10)
     ]
-    return Run(
+    return StoredRun(
         name=name,
+        path=Path(f"{name}.db"),
+        running=False,
+        kinds=["self"] * layers,
+        notes={},
         layers=[f"blocks.{l}.attention" for l in range(layers)],
         heads=[heads] * layers,
         steps=steps,
@@ -38,9 +46,9 @@ def make_run(
             "max_logit": logit,
         },
         losses=losses,
-        alarms=[
-            Alarm(1900, "logit growth", "warning", [*BAD], "passes 20 at about step 2,900"),
-            Alarm(2350, "entropy collapse", "critical", [*BAD], "normalised entropy below 0.05"),
+        alerts=[
+            Alert(1900, "logit growth", "warning", BAD, "passes 20 at about step 2,900"),
+            Alert(2350, "entropy collapse", "critical", BAD, "normalised entropy below 0.05"),
         ],
         started="2026-01-02T03:04:05Z",
     )
@@ -49,41 +57,23 @@ def make_run(
 BAD = ((2, 3), (4, 1))
 
 
-def write_run(path, run: Run) -> None:
+def write_run(path, run: StoredRun) -> None:
     """Store the made-up run as a Monitor would."""
-    from attentropy.models.record.rows import STATISTICS, HeadRow
-    from attentropy.training.alarms import Ring
-    from attentropy.training.metrics import Metrics
-    from attentropy.training.runstore import RunStore
-
     store = RunStore(path)
-    rings = {
-        alarm.step: Ring(alarm.step, alarm.name, alarm.severity, tuple(alarm.heads), alarm.text)
-        for alarm in run.alarms
-    }
     for i, step in enumerate(run.steps):
-        rows = []
-        for layer, (name, heads) in enumerate(zip(run.layers, run.heads, strict=True)):
-            for head in range(heads):
-                known = dict.fromkeys(STATISTICS, 0.5)
-                known |= {key: tables[i][layer][head] for key, tables in run.metrics.items()}
-                known |= {"rows": 8, "twin": -1}
-                rows.append(
-                    HeadRow(
-                        layer=name,
-                        index=layer,
-                        call=0,
-                        phase="forward",
-                        kind="self",
-                        head=head,
-                        heads=heads,
-                        head_dim=16,
-                        causal=True,
-                        length=64,
-                        **known,
-                    )
-                )
-        store(Metrics({}, rows=rows, rings=[r for s, r in rings.items() if s == step]), step)
+        rows = [
+            head_row(
+                head,
+                layer=name,
+                index=layer,
+                heads=heads,
+                **{key: tables[i][layer][head] for key, tables in run.metrics.items()},
+            )
+            for layer, (name, heads) in enumerate(zip(run.layers, run.heads, strict=True))
+            for head in range(heads)
+        ]
+        alerts = [alert for alert in run.alerts if alert.step == step]
+        store(Metrics({}, rows=rows, alerts=alerts), step)
     for step, loss in run.losses:
         store.loss(step, loss)
     store.close()

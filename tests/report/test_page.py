@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attentropy.report import page, scan_page
-from attentropy.report.payload import rounded, scan_payload
 from tests.report.synthetic import make_scan
 
 EVIL = "</script><script>alert(1)</script>\u2028\u2029<!--&amp;{{app}}"
@@ -65,21 +64,6 @@ def test_no_script_of_the_page_writes_html():
 def test_large_scan_stays_under_two_megabytes():
     scan = make_scan(layers=30, heads=9, lengths=(64, 128, 256, 512, 1024, 2048), maps=96)
     assert len(scan_page(scan).encode()) < 2_000_000
-
-
-def test_maps_that_do_not_fit_are_left_out_last(monkeypatch):
-    scan = make_scan()
-    one = len(scan.maps.data["0.0"])
-    monkeypatch.setattr("attentropy.report.payload.MAP_BUDGET", 3 * one)
-    kept = scan_payload(scan)["scan"]["maps"]["data"]
-    first = scan.findings[0].heads[0]
-    assert 1 <= len(kept) < len(scan.maps.data)
-    assert f"{first[0]}.{first[1]}" in kept
-
-
-def test_rounding_keeps_significant_digits_and_drops_what_is_not_finite():
-    given = {"a": [1.23456789, float("nan"), 3], "b": None}
-    assert rounded(given, 3) == {"a": [1.23, None, 3], "b": None}
 
 
 @pytest.mark.parametrize("name", page.SCRIPTS)

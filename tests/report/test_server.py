@@ -110,12 +110,12 @@ def test_a_name_that_resolves_here_is_refused(folder):
 
 
 def test_a_broken_file_says_why_and_spoils_nothing(client, folder):
-    (folder / "first" / "scan.json").write_text(json.dumps({"schema": "other"}))
+    (folder / "first" / "scan.json").write_text(json.dumps({"format": "other"}))
     shown = {one["id"]: one for one in client.get("/api/list").json()["entries"]}
     assert shown["first/scan.json"]["headline"].startswith("Cannot be read: first/scan.json")
     answer = client.get("/scan/first/scan.json")
     assert answer.status_code == 422
-    assert "is not a scan" in answer.text
+    assert "is not a file of attentropy.scan" in answer.text
 
 
 def test_responses_forbid_framing_and_sniffing(client):

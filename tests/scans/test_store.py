@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from attentropy.scans import store
-from attentropy.scans.schema import ScanError
+from attentropy.scans.errors import ScanError
 from tests.report.synthetic import make_scan
 
 
@@ -46,7 +46,7 @@ def test_ctrl_c_while_writing_leaves_nothing(tmp_path, monkeypatch):
 def test_an_output_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "out").write_text("")
     for path in (tmp_path / "out", tmp_path / "out" / "deeper"):
-        with pytest.raises(ScanError, match=r"--out .*out.* is not a folder"), store.prepared(path):
+        with pytest.raises(ScanError, match=r"out .*out.* is not a folder"), store.prepared(path):
             pytest.fail("entered")
 
 

@@ -10,21 +10,21 @@ from attentropy.training.alarms import (
     Sample,
     crossing,
 )
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row
 
 
 def course(*changes, every=10):
     """Samples of one head, one set of changes each."""
-    return [Sample(i * every, (healthy(**change),)) for i, change in enumerate(changes)]
+    return [Sample(i * every, (head_row(**change),)) for i, change in enumerate(changes)]
 
 
 def test_collapse_is_judged_against_the_start():
     alarm = EntropyCollapse()
     fine = course({"entropy": 2.5}, {"entropy": 2.4}, {"entropy": 0.7})
     assert alarm.listen(fine) is None
-    ring = alarm.listen(course({"entropy": 2.5}, {"entropy": 2.4}, {"entropy": 0.3}))
-    assert ring.heads == ((0, 0),)
-    assert ring.text == "entropy collapsed to 0.3 nats in layers.0.attn.0"
+    alert = alarm.listen(course({"entropy": 2.5}, {"entropy": 2.4}, {"entropy": 0.3}))
+    assert alert.heads == ((0, 0),)
+    assert alert.text == "entropy collapsed to 0.3 nats in layers.0.attn.0"
     # a head that was sharp from the beginning has not collapsed
     assert alarm.listen(course({"entropy": 0.3}, {"entropy": 0.3})) is None
     assert alarm.listen(course({"entropy": 0.0})) is None
@@ -33,12 +33,12 @@ def test_collapse_is_judged_against_the_start():
 def test_growth_is_foreseen_and_then_seen():
     alarm = LogitGrowth(limit=50.0)
     rising = course(*({"max_logit": 10.0 + 4 * i} for i in range(6)))
-    ring = alarm.listen(rising)
-    assert (ring.severity, ring.forecast) == ("warning", 100)  # 10 + 0.4 step = 50
-    assert "will pass 50 at about step 100" in ring.text
-    ring = alarm.listen([*rising, Sample(60, (healthy(max_logit=55.0),))])
-    assert (ring.severity, ring.forecast) == ("critical", 60)
-    assert "logits reached 55 (limit 50)" in ring.text
+    alert = alarm.listen(rising)
+    assert (alert.severity, alert.forecast) == ("warning", 100)  # 10 + 0.4 step = 50
+    assert "will pass 50 at about step 100" in alert.text
+    alert = alarm.listen([*rising, Sample(60, (head_row(max_logit=55.0),))])
+    assert (alert.severity, alert.forecast) == ("critical", 60)
+    assert "logits reached 55 (limit 50)" in alert.text
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_crossing_follows_a_line_or_an_exponential():
 def test_uniform_heads_ring_only_if_they_were_not():
     flat = {"deficit": 1e-5}
     assert NearUniform().listen(course(flat, flat)) is None
-    ring = NearUniform().listen(course({}, flat))
-    assert ring.text == "attention went uniform in layers.0.attn.0"
+    alert = NearUniform().listen(course({}, flat))
+    assert alert.text == "attention went uniform in layers.0.attn.0"
 
 
 def test_not_finite_names_the_heads_or_the_loss():
@@ -75,5 +75,5 @@ def test_not_finite_names_the_heads_or_the_loss():
     assert alarm.listen(course({})) is None
     assert alarm.listen(course({"entropy": math.nan})).heads == ((0, 0),)
     assert alarm.listen(course({"max_logit": math.inf})).severity == "critical"
-    ring = alarm.listen([Sample(3, (healthy(),), math.nan)])
-    assert ring.text == "the loss is not finite"
+    alert = alarm.listen([Sample(3, (head_row(),), math.nan)])
+    assert alert.text == "the loss is not finite"

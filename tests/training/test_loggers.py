@@ -8,29 +8,29 @@ import pytest
 import torch
 
 from attentropy.core.errors import ArgumentTypeError
-from attentropy.training.alarms import Ring
-from attentropy.training.loggers import CELL, JSONLines, TensorBoard, Tracker, image
+from attentropy.training.alarms import Alert
+from attentropy.training.loggers import CELL, IMAGES, JSONLines, TensorBoard, Tracker, image
 from attentropy.training.metrics import Metrics
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row
 
-ROWS = [healthy(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
-RING = Ring(3, "logit growth", "critical", ((0, 1),), "logits reached 60")
+ROWS = [head_row(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
+ALERT = Alert(3, "logit growth", "critical", ((0, 1),), "logits reached 60")
 
 
 def metrics():
     return Metrics(
-        {"attn/entropy/mean": 1.5, "attn/x": math.nan}, rows=ROWS, rings=[RING], loss=2.0
+        {"attn/entropy/mean": 1.5, "attn/x": math.nan}, rows=ROWS, alerts=[ALERT], loss=2.0
     )
 
 
 def test_json_lines(tmp_path):
-    sink = JSONLines(tmp_path / "new" / "run.jsonl")
-    sink(metrics(), 3)
-    sink({"a": 1.0}, 4)
+    logger = JSONLines(tmp_path / "new" / "run.jsonl")
+    logger(metrics(), 3)
+    logger({"a": 1.0}, 4)
     first, second = map(json.loads, (tmp_path / "new" / "run.jsonl").read_text().splitlines())
     assert first == {
         "step": 3, "attn/entropy/mean": 1.5, "attn/x": None, "loss": 2.0,
-        "alarms": ["logits reached 60"],
+        "alerts": ["logits reached 60"],
     }  # fmt: skip
     assert second == {"step": 4, "a": 1.0}
 
@@ -39,15 +39,25 @@ def test_tensorboard_holds_scalars_images_and_alarms(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    sink = TensorBoard(tmp_path)
-    sink(metrics(), 3)
-    sink.close()
+    logger = TensorBoard(tmp_path)
+    logger(metrics(), 3)
+    logger.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     (scalar,) = events.Scalars("attn/entropy/mean")
     assert (scalar.step, scalar.value) == (3, 1.5)
-    (picture,) = events.Images("attn/heads/normalized_entropy")
-    assert (picture.width, picture.height) == (4 * CELL, 2 * CELL)
-    assert "attn/alarms/text_summary" in events.Tags()["tensors"]
+    for name in IMAGES:
+        (picture,) = events.Images(f"attn/heads/{name}")
+        assert (picture.width, picture.height) == (4 * CELL, 2 * CELL)
+    assert "attn/alerts/text_summary" in events.Tags()["tensors"]
+
+
+def test_pictures_are_of_the_logged_statistics_whose_range_is_known():
+    assert IMAGES == {
+        "normalized_entropy": (0.0, 1.0),
+        "max_logit": (0.0, 50.0),
+        "sink_mass": (0.0, 1.0),
+        "gradient_flow": (0.0, 1.0),
+    }
 
 
 def test_image_is_layers_by_heads():
@@ -75,9 +85,9 @@ def test_wandb_itself_offline(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run = wandb.init(mode="offline", project="attentropy", dir=str(tmp_path))
-        sink = Tracker(run)
-        sink(metrics(), 50)
-        sink({"attn/entropy/mean": 1.4}, 100)  # a step is done when the next one comes
+        logger = Tracker(run)
+        logger(metrics(), 50)
+        logger({"attn/entropy/mean": 1.4}, 100)  # a step is done when the next one comes
         summary = dict(run.summary)
         run.finish()
     assert summary["attn/entropy/mean"] == 1.5

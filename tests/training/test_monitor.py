@@ -9,8 +9,6 @@ from torch import nn
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.training import alarms, runstore
-from attentropy.training.metrics import summarize
-from tests.models.test_diagnose import healthy
 from tests.models.test_watch import CAUSAL, Model
 
 
@@ -20,7 +18,7 @@ def here(tmp_path, monkeypatch):
     torch.manual_seed(0)
 
 
-class Sink(list):
+class Logger(list):
     def __call__(self, metrics, step):
         self.append((step, metrics))
 
@@ -33,42 +31,29 @@ def train(monitor, model, steps):
 
 
 def test_one_step_in_every_is_sampled_and_evaluation_does_not_mix_in():
-    model, sink = Model().train(), Sink()
-    monitor = at.Monitor(model, every=3, sinks=[sink])
+    model, logger = Model().train(), Logger()
+    monitor = at.Monitor(model, every=3, loggers=[logger])
     for _ in range(7):
         train(monitor, model, 1)
         model.eval()
         model(torch.randn(5, 11, 32), CAUSAL)
         model.train()
-    assert [step for step, _ in sink] == [0, 3, 6]
-    assert {row.rows for _, metrics in sink for row in metrics.rows} == {20}
+    assert [step for step, _ in logger] == [0, 3, 6]
+    assert {row.rows for _, metrics in logger for row in metrics.rows} == {20}
     monitor.close()
     assert F.scaled_dot_product_attention.__module__ != "attentropy.models.intercept.sdpa"
 
 
 def test_nothing_is_touched_between_samples():
     model = Model().train()
-    monitor = at.Monitor(model, every=5, sinks=[])
+    monitor = at.Monitor(model, every=5, loggers=[])
     train(monitor, model, 1)
     assert F.scaled_dot_product_attention.__module__ != "attentropy.models.intercept.sdpa"
     assert not model.layers[0]._forward_hooks
     monitor.close()
 
 
-def test_metrics_are_aggregates_and_the_worst_heads():
-    rows = [healthy(h, entropy=float(h), max_logit=10.0 * h) for h in range(8)]
-    found = summarize(rows, worst=2)
-    assert found["attn/entropy/mean"] == 3.5
-    assert found["attn/entropy/min"] == 0.0
-    assert found["attn/max_logit/max"] == 70.0
-    assert found["attn/layer00/max_logit"] == 70.0
-    assert [found[f"attn/lowest_entropy/{i}"] for i in (1, 2)] == [0.0, 1.0]
-    assert [found[f"attn/highest_logit/{i}"] for i in (1, 2)] == [70.0, 60.0]
-    assert "attn/lowest_entropy/3" not in found
-    assert len(summarize([healthy(h % 8, index=h // 8) for h in range(800)])) < 230
-
-
-def test_the_default_sink_is_a_run_store():
+def test_the_default_logger_is_a_run_store():
     model = Model().train()
     with at.Monitor(model, every=2, name="first") as monitor:
         train(monitor, model, 5)
@@ -79,13 +64,27 @@ def test_the_default_sink_is_a_run_store():
     assert not run.running
 
 
+def test_the_old_name_of_loggers_works_with_a_warning():
+    old = "sinks is now called loggers"
+    model, logger = Model().train(), Logger()
+    with pytest.warns(DeprecationWarning, match=old), at.Monitor(model, sinks=[logger]) as monitor:
+        train(monitor, model, 1)
+    assert len(logger) == 1
+    with pytest.warns(DeprecationWarning, match=old):
+        monitor = at.Monitor(model, sinks=None, name="by the old name")
+    assert [type(one).__name__ for one in monitor.loggers] == ["RunStore"]
+    monitor.close()
+    with pytest.raises(ArgumentError, match="sinks must be left out where loggers are given"):
+        at.Monitor(model, loggers=[logger], sinks=[logger])
+
+
 def test_each_head_rings_once_until_it_recovers():
     rang = []
-    alarm = alarms.LogitGrowth(limit=0.0, action=lambda ring, monitor: rang.append(ring))
+    alarm = alarms.LogitGrowth(limit=0.0, action=lambda alert, monitor: rang.append(alert))
     model = Model().train()
-    monitor = at.Monitor(model, every=1, sinks=[], alarms=[alarm])
+    monitor = at.Monitor(model, every=1, loggers=[], alarms=[alarm])
     train(monitor, model, 4)
-    assert len(rang) == len(monitor.rings) == 1
+    assert len(rang) == len(monitor.alerts) == 1
     assert len(rang[0].heads) == 8
     monitor.close()
 
@@ -93,12 +92,12 @@ def test_each_head_rings_once_until_it_recovers():
 def test_actions_warn_stop_and_clip():
     model = Model().train()
     loud = alarms.LogitGrowth(limit=1e-3)
-    monitor = at.Monitor(model, every=1, sinks=[], alarms=[loud])
+    monitor = at.Monitor(model, every=1, loggers=[], alarms=[loud])
     with pytest.warns(RuntimeWarning, match="attentropy, step 0: logits reached"):
         train(monitor, model, 1)
     monitor.close()
     stopping = alarms.LogitGrowth(limit=1e-3, action=alarms.stop)
-    monitor = at.Monitor(model, every=1, sinks=[], alarms=[stopping])
+    monitor = at.Monitor(model, every=1, loggers=[], alarms=[stopping])
     assert not monitor.should_stop
     train(monitor, model, 1)
     assert monitor.should_stop
@@ -107,7 +106,7 @@ def test_actions_warn_stop_and_clip():
         for p in model.parameters():
             p.normal_()
     capping = alarms.LogitGrowth(limit=2.0, action=alarms.clip(2.0))
-    monitor = at.Monitor(model, every=1, sinks=[], alarms=[capping])
+    monitor = at.Monitor(model, every=1, loggers=[], alarms=[capping])
     train(monitor, model, 2)
     first, second = (max(row.max_logit for row in s.rows) for s in monitor.history)
     assert first > 10
@@ -116,22 +115,22 @@ def test_actions_warn_stop_and_clip():
     monitor.close()
 
 
-def test_a_failing_sink_is_dropped_with_a_warning_and_the_others_go_on():
+def test_a_failing_logger_is_dropped_with_a_warning_and_the_others_go_on():
     def broken(metrics, step):
         raise OSError("disk full")
 
-    model, sink = Model().train(), Sink()
-    monitor = at.Monitor(model, every=1, sinks=[broken, sink])
+    model, logger = Model().train(), Logger()
+    monitor = at.Monitor(model, every=1, loggers=[broken, logger])
     with pytest.warns(RuntimeWarning, match="failed and is not called again: OSError"):
         train(monitor, model, 1)
     train(monitor, model, 1)
-    assert len(sink) == 2
+    assert len(logger) == 2
     monitor.close()
 
 
 def test_a_model_that_is_not_seen_is_warned_about_once():
     model, other = Model().train(), Model().train()
-    monitor = at.Monitor(model, every=1, sinks=[])
+    monitor = at.Monitor(model, every=1, loggers=[])
     with pytest.warns(RuntimeWarning, match="no attention was seen"):
         train(monitor, other, 1)
     with warnings.catch_warnings():
@@ -141,26 +140,26 @@ def test_a_model_that_is_not_seen_is_warned_about_once():
 
 
 def test_a_step_without_attention_gives_no_sample():
-    model, sink = Model().train(), Sink()
-    monitor = at.Monitor(model, every=1, sinks=[sink])
+    model, logger = Model().train(), Logger()
+    monitor = at.Monitor(model, every=1, loggers=[logger])
     train(monitor, model, 1)
     with pytest.warns(RuntimeWarning, match="no attention was seen"):
         monitor.step()
     train(monitor, model, 1)
-    assert [step for step, _ in sink] == [0, 2]
+    assert [step for step, _ in logger] == [0, 2]
     monitor.close()
 
 
 def test_bad_arguments():
     with pytest.raises(ArgumentError, match="every must be an integer >= 1, got 0"):
         at.Monitor(Model(), every=0)
-    with pytest.raises(ArgumentTypeError, match="sinks must be callables"):
-        at.Monitor(Model(), sinks=["x"])
+    with pytest.raises(ArgumentTypeError, match="loggers must be callables"):
+        at.Monitor(Model(), loggers=["x"])
     with pytest.raises(
         ArgumentTypeError, match="alarms must be values of attentropy.training.alarms"
     ):
         at.Monitor(Model(), alarms=["x"])
-    with at.Monitor(Model(), sinks=[]) as monitor:
+    with at.Monitor(Model(), loggers=[]) as monitor:
         for loss in ("x", torch.ones(2)):
             with pytest.raises(
                 ArgumentTypeError, match="loss must be a number, or a tensor of one"
@@ -209,16 +208,16 @@ def sentences(count, generator):
 
 
 def run(peak, steps):
-    """Learning rate rising to `peak`: losses, and the rings."""
+    """Learning rate rising to `peak`: losses, and the alerts."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     model = LanguageModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=peak, betas=(0.9, 0.95))
     ramp = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / steps)
-    quiet = lambda ring, monitor: None  # noqa: E731
+    quiet = lambda alert, monitor: None  # noqa: E731
     listening = [alarms.LogitGrowth(action=quiet), alarms.NotFinite(action=quiet)]
     losses = []
-    with at.Monitor(model, every=5, sinks=[], alarms=listening) as monitor:
+    with at.Monitor(model, every=5, loggers=[], alarms=listening) as monitor:
         for _ in range(steps):
             ids = sentences(16, generator)
             loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -228,7 +227,7 @@ def run(peak, steps):
             ramp.step()
             monitor.step(loss)
             losses.append(float(loss.detach()))
-    return losses, monitor.rings
+    return losses, monitor.alerts
 
 
 def divergence(losses):
@@ -239,17 +238,17 @@ def divergence(losses):
 
 
 def test_the_alarm_rings_before_the_loss_diverges():
-    losses, rings = run(peak=0.4, steps=240)
+    losses, alerts = run(peak=0.4, steps=240)
     step = divergence(losses[:-5])
     assert step is not None
     assert min(losses[:step]) < losses[0] - 0.3  # it had learned something
-    foreseen = next(ring.step for ring in rings if ring.severity == "warning")
-    passed = next(ring.step for ring in rings if ring.severity == "critical")
+    foreseen = next(alert.step for alert in alerts if alert.severity == "warning")
+    passed = next(alert.step for alert in alerts if alert.severity == "critical")
     assert foreseen <= passed < step, (foreseen, passed, step)
 
 
 def test_a_calm_run_rings_nothing():
-    losses, rings = run(peak=0.004, steps=80)
+    losses, alerts = run(peak=0.004, steps=80)
     assert losses[-1] < losses[0]
-    assert rings == []
+    assert alerts == []
     assert not any(math.isnan(loss) for loss in losses)

@@ -23,9 +23,9 @@ def train(rank, folder):
         if rank == 0 or step == 0:  # at the last sample the other rank sees no attention
             model.module(torch.randn(1 + rank, 11, 32), CAUSAL).square().mean().backward()
         monitor.step(loss=1.0)
-    sinks = len(monitor.sinks)
+    loggers = len(monitor.loggers)
     monitor.close()
-    return [[(row.layer, row.rows) for row in s.rows] for s in monitor.history], sinks
+    return [[(row.layer, row.rows) for row in s.rows] for s in monitor.history], loggers
 
 
 def test_rows_add_up_and_the_first_process_writes(tmp_path):
@@ -45,7 +45,7 @@ class OnTheFirst:
     def __init__(self, rank):
         self.rank = rank
 
-    def __call__(self, ring, monitor):
+    def __call__(self, alert, monitor):
         if self.rank == 0:
             monitor.should_stop = True
 
@@ -54,7 +54,7 @@ def until_stopped(rank, kind):
     torch.manual_seed(0)
     model = DistributedDataParallel(Model().train())
     action = {"stop": stop, "first": OnTheFirst(rank), "clip": clip(30.0)}[kind]
-    monitor = at.Monitor(model, every=2, sinks=[], alarms=[NotFinite(action=action)])
+    monitor = at.Monitor(model, every=2, loggers=[], alarms=[NotFinite(action=action)])
     for step in range(20):
         model(torch.randn(1, 11, 32), CAUSAL).square().mean().backward()
         # the loss of the second process alone breaks, at a step that is sampled
@@ -63,7 +63,7 @@ def until_stopped(rank, kind):
             break
     monitor.close()
     torch.distributed.barrier()
-    return step, monitor.should_stop, len(monitor.changes), [ring.step for ring in monitor.rings]
+    return step, monitor.should_stop, len(monitor.changes), [alert.step for alert in monitor.alerts]
 
 
 @pytest.mark.parametrize("kind", ["stop", "first", "clip"])
@@ -77,7 +77,7 @@ def warned(rank):
     model = DistributedDataParallel(Model().train())
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        with at.Monitor(model, every=1, sinks=[], alarms=[NotFinite()]) as monitor:
+        with at.Monitor(model, every=1, loggers=[], alarms=[NotFinite()]) as monitor:
             model(torch.randn(1, 11, 32), CAUSAL).square().mean().backward()
             monitor.step(loss=math.inf)
     return [str(one.message) for one in heard if "attentropy" in str(one.message)]

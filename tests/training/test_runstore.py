@@ -1,3 +1,4 @@
+import contextlib
 import json
 import math
 import os
@@ -9,11 +10,12 @@ import time
 
 import pytest
 
+from attentropy.core.statistics import NAMES
 from attentropy.training import runstore
-from attentropy.training.alarms import Ring
+from attentropy.training.alarms import Alert
 from attentropy.training.metrics import Metrics
 from attentropy.training.runstore import RunError, RunStore
-from tests.models.test_diagnose import healthy
+from tests.rows import head_row
 
 
 @pytest.fixture(autouse=True)
@@ -22,17 +24,17 @@ def here(tmp_path, monkeypatch):
 
 
 def sample(value, **more):
-    rows = [healthy(h, heads=3, entropy=value + h, output_norm=math.nan, layer=f"l{i}", index=i)
+    rows = [head_row(h, heads=3, entropy=value + h, output_norm=math.nan, layer=f"l{i}", index=i)
             for i in range(2) for h in range(3)]  # fmt: skip
     return Metrics({}, rows=rows, **more)
 
 
 def test_what_is_written_is_read():
     store = RunStore("one", notes={"lr": 0.1})
-    ring = Ring(10, "logit growth", "critical", ((0, 1), (1, 2)), "logits reached 60", 10)
+    alert = Alert(10, "logit growth", "critical", ((0, 1), (1, 2)), "logits reached 60", 10)
     store(sample(1.0, loss=3.5), 0)
     store.loss(5, 3.0)
-    store(sample(2.0, rings=[ring], loss=math.nan), 10)
+    store(sample(2.0, alerts=[alert], loss=math.nan), 10)
     run = runstore.read("one")
     assert run.running
     assert run.steps == [0, 10]
@@ -42,11 +44,42 @@ def test_what_is_written_is_read():
     assert all(math.isnan(n) for n in run.metrics["output_norm"][0][0])
     assert run.losses[:2] == [(0, 3.5), (5, 3.0)]
     assert math.isnan(run.losses[2][1])
-    assert run.alarms == [ring]
+    assert run.alerts == [alert]
     assert run.notes["lr"] == 0.1
     store.close()
     assert not runstore.read("one").running
     assert runstore.read("one", last=1).steps == [10]
+
+
+def test_every_statistic_of_the_table_is_stored():
+    store = RunStore("all")
+    numbers = {name: float(i) for i, name in enumerate(NAMES)}
+    store(Metrics({}, rows=[head_row(0, heads=1, **numbers)]), 0)
+    run = runstore.read("all")
+    assert {name: table[0][0][0] for name, table in run.metrics.items()} == numbers
+    store.close()
+
+
+def test_an_alert_that_cannot_be_read_is_named(tmp_path):
+    store = RunStore("odd")
+    store(sample(1.0), 0)
+    store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "odd.db")) as db, db:
+        db.execute("INSERT INTO alerts VALUES (0, 'x', '{\"step\": \"a\"}')")
+    with pytest.raises(RunError, match=r"odd\.db holds an alert that cannot be read: .*\$\.step"):
+        runstore.read("odd")
+
+
+def test_other_files_are_no_runs(tmp_path):
+    RunStore("one").close()
+    assert runstore.is_run(tmp_path / "one.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as db, db:
+        db.execute("CREATE TABLE meta (key TEXT, value TEXT)")
+    (tmp_path / "text.db").write_text("no database")
+    (tmp_path / "one.db").rename(tmp_path / "one.sqlite")
+    others = ("other.db", "text.db", "absent.db", "one.sqlite")
+    assert not any(runstore.is_run(tmp_path / name) for name in others)
+    assert not runstore.is_run(tmp_path)
 
 
 def test_a_run_goes_on_and_replaces_steps_that_come_again():
@@ -148,5 +181,5 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
     db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (json.dumps(99),))
     db.commit()
     db.close()
-    with pytest.raises(RunError, match="has version 99; this attentropy reads 1"):
+    with pytest.raises(RunError, match="has version 99; this attentropy reads 2"):
         runstore.read("old")

@@ -9,7 +9,7 @@ from attentropy.analysis.gradient import flow_by_scale as flow_by_scale
 from attentropy.analysis.gradient import jacobian_norm as jacobian_norm
 from attentropy.analysis.gradient import live_keys as live_keys
 from attentropy.analysis.gradient import saturated as saturated
-from attentropy.analysis.heads import Heads as Heads
+from attentropy.analysis.heads import HeadComparison as HeadComparison
 from attentropy.analysis.heads import compare_heads as compare_heads
 from attentropy.analysis.heads import divergence as divergence
 from attentropy.analysis.heads import duplicate_heads as duplicate_heads

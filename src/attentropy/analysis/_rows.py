@@ -10,17 +10,18 @@ from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.resolve import Options, check_tensors, resolve
 from attentropy.core.weights import Softmax
-from attentropy.kernels.tiled.tiles import Block, Tiler, logits
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler, logits
 
 ELEMENTS = 1 << 20
 
 
-class Rows(NamedTuple):
+class WeightRows(NamedTuple):
     """Some queries of one batch entry, all heads, in float64.
 
     Attributes:
         entry: index in the batch.
         queries: which queries.
+        visible: [H,R], number of visible keys.
         logits: [H,R,K], -inf where a key is hidden.
         weights: [H,R,K], rows of zeros where nothing is visible.
         values: [H,K,Dv].
@@ -28,6 +29,7 @@ class Rows(NamedTuple):
 
     entry: int
     queries: slice
+    visible: Tensor
     logits: Tensor
     weights: Tensor
     values: Tensor
@@ -40,15 +42,20 @@ class Rows(NamedTuple):
     @property
     def seen(self) -> Tensor:
         """Which rows see anything, [H,R]."""
-        return ~self.logits.isneginf().all(-1)
+        return self.visible > 0
 
 
 def rows(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, share: int = 1, **options: Any
-) -> Iterator[Rows]:
-    """Blocks of rows of softmax attention; options are those of attend().
+) -> Iterator[WeightRows]:
+    """Blocks of rows of softmax attention.
 
-    `share` is how many tables of a block's size the caller holds at once.
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        share: number of tables of a block's size that the caller holds at once.
+        options: those of attend().
     """
     call = resolved(q, k, v, **options)
     for name, size in zip(("batch", "heads", "queries"), call.q.shape, strict=False):
@@ -56,18 +63,19 @@ def rows(
             raise ArgumentError(f"the size of q in {name}", ">= 1", 0)
     if not call.k.shape[2]:
         raise ArgumentError("the number of keys", ">= 1", 0)
-    tiler = Tiler(call)
+    tiler, visible = Tiler(call), call.visible.expand(call.q.shape[:3])
     step = max(1, ELEMENTS // (share * tiler.query_heads * tiler.keys))
     for entry in range(tiler.batch):
         values = tiler.v[entry].repeat_interleave(tiler.group, 0)
         for start in range(0, tiler.queries, step):
-            block = Block(
+            block = RowBlock(
                 slice(entry, entry + 1),
                 slice(0, tiler.heads),
                 slice(start, min(start + step, tiler.queries)),
             )
             s = tiler.four(block, logits(tiler, block, slice(0, tiler.keys)))[0].clone()
-            yield Rows(entry, block.queries, s, _softmax(s, call.sink), values)
+            count = visible[entry, :, block.queries]
+            yield WeightRows(entry, block.queries, count, s, _softmax(s, call.sink), values)
 
 
 def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:

@@ -19,7 +19,11 @@ from attentropy.core.scores import Dot
 def jacobian_norm(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """sqrt(sum_j p_j^2 |v_j - out|^2), the Frobenius norm of d out / d scores, [B,H,Q].
 
-    Options are those of attend().
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     parts = []
     for part in rows(q, k, v, share=2, **options):
@@ -41,6 +45,10 @@ def saturated(stats: Stats, *, threshold: float = 0.01) -> Tensor:
 
     1 - sum p^2 is the trace of the Jacobian of softmax. Rows with fewer than two visible keys do
     not count.
+
+    Args:
+        stats: of attend().
+        threshold: in (0, 1).
     """
     if not isinstance(stats, Stats) or stats.gradient_flow is None:
         raise ArgumentTypeError("saturated: stats", "statistics of probabilities", repr(stats)[:40])
@@ -55,6 +63,12 @@ def live_keys(q: Tensor, k: Tensor, *, threshold: float = 1e-3, **options: Any) 
     """The share of visible keys with p_j (1 - p_j) > threshold / 4, [B,H,Q]; 0 for blind rows.
 
     p (1 - p) is the derivative of a weight by its own score, 1/4 at most.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        threshold: in (0, 1).
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     if not 0 < threshold < 1:
         raise ArgumentError("live_keys: threshold", "in (0, 1)", threshold)
@@ -62,13 +76,20 @@ def live_keys(q: Tensor, k: Tensor, *, threshold: float = 1e-3, **options: Any) 
     for part in rows(q, k, **options):
         p = part.weights
         live = (p * (1 - p) > threshold / 4).sum(-1, dtype=p.dtype)
-        visible = (~part.logits.isneginf()).sum(-1)
-        parts.append(live / visible.clamp(min=1))
+        parts.append(live / part.visible.clamp(min=1))
     return collect(parts, q)
 
 
 class Flow(NamedTuple):
-    """Gradient against scale; each [F,H], for the factors [F]."""
+    """Gradient against scale.
+
+    Attributes:
+        factors: [F], on the scale.
+        entropy: mean entropy of rows, [F,H].
+        jacobian: mean norm of d out / d scores, [F,H].
+        flow: mean of 1 - sum p^2, [F,H].
+        saturated: share of saturated rows, [F,H].
+    """
 
     factors: Tensor
     entropy: Tensor
@@ -82,7 +103,15 @@ def flow_by_scale(
 ) -> Flow:
     """Entropy, |d out / d scores|, 1 - sum p^2 and saturation with the scale times each factor.
 
-    `scale` is a number, the score's own if not given. Means over rows, for each head.
+    Numbers are means over rows, for each head.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        factors: numbers >= 0.
+        scale: a number; the score's own if not given.
+        options: those of attend() but scale.
     """
     times = torch.as_tensor(factors, dtype=torch.float64, device=q.device).flatten()
     if not len(times) or not bool((times >= 0).all()):
@@ -109,6 +138,10 @@ def expected_flow(n: int, spread: float) -> float:
     """E[1 - sum p^2] of a row of n Gaussian scores whose scaled values have this spread.
 
     Falls from 1 - 1/n at spread 0 to sqrt(2 log n)/spread far in the frozen phase.
+
+    Args:
+        n: number of keys.
+        spread: standard deviation of the scaled scores.
     """
     from attentropy.theory.gaussian import expected_collision
 

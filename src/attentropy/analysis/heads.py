@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import entropy, resolved, rows
-from attentropy.attention.attend import attend, key_mass
+from attentropy.attention.attend import attend
+from attentropy.attention.key_mass import key_mass
 from attentropy.core.errors import ArgumentError
 
 
-class Heads(NamedTuple):
+class HeadComparison(NamedTuple):
     """What `compare_heads` finds; natural logarithms.
 
     Attributes:
@@ -34,14 +35,19 @@ class Heads(NamedTuple):
     diversity: Tensor
 
 
-def compare_heads(q: Tensor, k: Tensor, **options: Any) -> Heads:
+def compare_heads(q: Tensor, k: Tensor, **options: Any) -> HeadComparison:
     """Entropies, information and divergences of the heads of a layer.
 
     diversity = H(mean over heads of p) - mean over heads of H(p), averaged over rows.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     each, whole = _entropies(q, k, **options)
     place = position_entropy(q, k, **options).mean(0)
-    return Heads(
+    return HeadComparison(
         each,
         whole,
         place,
@@ -66,12 +72,23 @@ def entropy_of_mean(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     """The mean over rows of H(mean over heads of p), one number.
 
     mean_h H(p_h) <= H(mean_h p_h) <= mean_h H(p_h) + log H.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     return _entropies(q, k, **options)[1]
 
 
 def position_entropy(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """The entropy of m_j = mean over queries of p_ij, where a head looks on average, [B,H]."""
+    """The entropy of m_j = mean over queries of p_ij, where a head looks on average, [B,H].
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     mass = key_mass(q.double(), k.double(), **_doubled(options))
     total = mass.sum(-1, keepdim=True)
     return entropy(mass / total.masked_fill(total == 0, 1.0))
@@ -82,6 +99,11 @@ def mutual_information(q: Tensor, k: Tensor, **options: Any) -> Tensor:
 
     0 where every query looks at the same places; log n where each looks at its own key. Queries
     that see nothing do not count. O(n) memory.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     with torch.no_grad():
         call = resolved(q, k, **options)
@@ -99,7 +121,13 @@ def _doubled(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def divergence(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """H((p_g + p_h)/2) - (H(p_g) + H(p_h))/2, the mean over rows, for each pair of heads, [H,H]."""
+    """H((p_g + p_h)/2) - (H(p_g) + H(p_h))/2, the mean over rows, for each pair of heads, [H,H].
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     heads = q.shape[1]
     total, count = q.new_zeros(heads, heads, dtype=torch.float64), 0
     for part in rows(q, k, share=heads + 1, **options):
@@ -113,7 +141,13 @@ def divergence(q: Tensor, k: Tensor, **options: Any) -> Tensor:
 
 
 class Pair(NamedTuple):
-    """Two heads and their divergence."""
+    """Two heads and their divergence.
+
+    Attributes:
+        one: index of a head.
+        other: index of another head.
+        divergence: in nats.
+    """
 
     one: int
     other: int
@@ -121,7 +155,14 @@ class Pair(NamedTuple):
 
 
 def duplicate_heads(q: Tensor, k: Tensor, *, threshold: float = 0.02, **options: Any) -> list[Pair]:
-    """Pairs of heads whose Jensen-Shannon divergence is below `threshold` nats, closest first."""
+    """Pairs of heads whose Jensen-Shannon divergence is below `threshold` nats, closest first.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        threshold: in nats; positive.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     if threshold <= 0:
         raise ArgumentError("duplicate_heads: threshold", "> 0", threshold)
     table = divergence(q, k, **options)

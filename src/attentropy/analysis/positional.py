@@ -1,4 +1,4 @@
-"""How much of the logits is position? A least-squares fit by distance."""
+"""The share of positions in the logits, by a least-squares fit of distances."""
 
 from typing import Any, NamedTuple
 
@@ -19,6 +19,11 @@ def positional_share(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     softmax is blind, and one for each distance. The share is 1 - sum (s - a - m)^2 / sum (s -
     mean of the row)^2: 1 for a pure relative bias, about distances / logits for content without
     positions, NaN where logits do not vary. Masks must show an interval of keys to each query.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     band = _Band.of(resolved(q, k, **options))
     square, by_row, by_place = _sums(q, k, options)
@@ -66,9 +71,8 @@ class _Band(NamedTuple):
         shape, keys = call.q.shape[:3], call.k.shape[2]
         first = torch.zeros(shape, dtype=torch.int64, device=call.q.device)
         lo = first if seen.lo is None else seen.lo.long().expand(shape)
-        hi = first + keys if seen.hi is None else seen.hi.long().expand(shape)
-        shift = shape[2] - 1 - torch.arange(shape[2], device=call.q.device)
-        return cls(lo + shift, torch.maximum(hi, lo) + shift, shape[2] + keys - 1)
+        lo = lo + shape[2] - 1 - torch.arange(shape[2], device=call.q.device)
+        return cls(lo, lo + seen.visible, shape[2] + keys - 1)
 
     def size(self) -> Tensor:
         """Visible keys of each row, float64."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.analysis._rows import Rows, collect, rows
+from attentropy.analysis._rows import WeightRows, collect, rows
 from attentropy.analysis.gradient import _spread
 from attentropy.core.errors import ArgumentError
 
@@ -27,10 +27,13 @@ STEPS, STARTS = 12, 4
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise on each score: `scale` is sigma, the half width of uniform noise, or Laplace's b.
+    """Noise on each score.
 
-    `correlation` is the share of the variance that the keys of a row have in common (Gaussian
-    noise only).
+    Attributes:
+        scale: sigma, the half width of uniform noise, or Laplace's b; positive.
+        kind: "gaussian", "uniform" or "laplace".
+        correlation: the share of the variance that the keys of a row have in common; of Gaussian
+            noise only.
     """
 
     scale: float
@@ -55,7 +58,12 @@ class Noise:
         return float(relative_variance(self.kind, self.scale * (1 - self.correlation) ** 0.5))
 
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
-        """A sample of the shape of `like` [H,R,K]."""
+        """A sample of the shape of `like` [H,R,K].
+
+        Args:
+            like: a tensor [H,R,K].
+            generator: of the random numbers.
+        """
         here: dict[str, Any] = {"device": generator.device, "dtype": torch.float64}
 
         def unit(*shape: int) -> Tensor:
@@ -82,7 +90,17 @@ def measured_error(
     seed: int = 0,
     **options: Any,
 ) -> Tensor:
-    """Root mean square of |õ - out| over rows and samples of the noise, [H]."""
+    """Root mean square of |õ - out| over rows and samples of the noise, [H].
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        noise: on the scores.
+        samples: number of draws.
+        seed: of the random numbers.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     if samples < 1:
         raise ArgumentError("measured_error: samples", ">= 1", samples)
     generator = torch.Generator().manual_seed(seed)
@@ -96,7 +114,7 @@ def measured_error(
     return collect(parts, q).mean((0, 2)).sqrt()
 
 
-def _moved(part: Rows, delta: Tensor) -> Tensor:
+def _moved(part: WeightRows, delta: Tensor) -> Tensor:
     """The output with `delta` added to the scores, [H,R,Dv]; the mass of a sink stays."""
     lifted = part.weights.clamp(min=0).log() + delta
     mass = part.weights.sum(-1, keepdim=True)
@@ -108,6 +126,13 @@ def predicted_error(q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: An
     """sqrt(rho sum p^2 |v - out|^2 + |rho sum p^2 (v - out)|^2), root mean square over rows, [H].
 
     First order: right while rho sum p^2 is small; inf where e^noise has no variance.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        noise: on the scores.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     rho = noise.relative_variance
     parts = []
@@ -122,11 +147,18 @@ def predicted_error(q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: An
 def predicted_error_dense(
     q: Tensor, k: Tensor, v: Tensor, covariance: Tensor, **options: Any
 ) -> Tensor:
-    """The same for Gaussian noise with covariance C [K,K] between keys, root mean square, [H].
+    """predicted_error() for Gaussian noise with covariance C between keys, root mean square, [H].
 
     With p' ~ p e^(C_jj/2), out' its output and M = e^C - 1: variance sum_ij M_ij p'_i p'_j (v_i -
     out').(v_j - out'), bias out' - out - sum_ij M_ij p'_i p'_j (v_j - out'). A constant C has no
     effect.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        covariance: C [K,K] of the noise.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     c = covariance.double()
     if list(c.shape) != [k.shape[2]] * 2:
@@ -153,6 +185,14 @@ def worst_error(
     g/|g| (Euclidean ball), where g_j = p_j <v_j - õ, w> and w is the direction of õ - out itself:
     a fixed target direction finds less. Ascent starts at the leading singular vectors of the
     Jacobian and at the keys that matter most.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        radius: of the ball of changes; positive.
+        norm: "inf" bounds the largest entry, "2" the Euclidean norm.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
     """
     steepest = _steepest(radius, norm)
     parts = []
@@ -174,7 +214,7 @@ def _steepest(radius: float, norm: str) -> Callable[[Tensor], Tensor]:
     return lambda g: radius * g / g.norm(dim=-1, keepdim=True).clamp(min=1e-300)
 
 
-def _starts(part: Rows) -> list[Tensor]:
+def _starts(part: WeightRows) -> list[Tensor]:
     """Directions [H,R,Dv] of the output to begin with."""
     p, v, out = part.weights, part.values, part.out
     width = v.shape[-1]
@@ -192,7 +232,7 @@ def _starts(part: Rows) -> list[Tensor]:
     return lead
 
 
-def _ascend(part: Rows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -> Tensor:
+def _ascend(part: WeightRows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -> Tensor:
     """The largest error on the way to a stationary change, [H,R]."""
     p, moved = part.weights, part.out
     mass = p.sum(-1, keepdim=True)
@@ -215,7 +255,13 @@ def certified_error(
     """diam(V) * tanh(range/4), which no change of scores within the ball can exceed, [B,H].
 
     The range of a change is 2 * radius in the ball of the largest entry and sqrt(2) * radius in
-    the Euclidean one. `heads` repeats the heads of v for grouped queries.
+    the Euclidean one.
+
+    Args:
+        v: values [B,Hk,K,Dv].
+        radius: of the ball of changes; positive.
+        norm: as in worst_error().
+        heads: H, to repeat the heads of v for grouped queries.
     """
     _steepest(radius, norm)
     spread = 2 * radius if norm == "inf" else 2**0.5 * radius
@@ -224,7 +270,11 @@ def certified_error(
 
 
 def diameter(v: Tensor) -> Tensor:
-    """Max |v_i - v_j| over all pairs of values, [B,Hk], by blocks."""
+    """Max |v_i - v_j| over all pairs of values, [B,Hk], by blocks.
+
+    Args:
+        v: values [B,Hk,K,Dv].
+    """
     if not isinstance(v, Tensor) or v.dim() != 4:
         got = list(v.shape) if isinstance(v, Tensor) else type(v).__name__
         raise ArgumentError("v", "of shape [B,Hk,K,Dv]", got)
@@ -237,10 +287,13 @@ def diameter(v: Tensor) -> Tensor:
 
 
 class Robustness(NamedTuple):
-    """Errors under changes of the scores of at most `radius` each; each [H].
+    """Errors under changes of the scores of at most `radius` each.
 
-    measured and predicted: root mean square under uniform noise; worst: the largest found over
-    rows; certified: what it cannot exceed.
+    Attributes:
+        measured: root mean square under uniform noise, [H].
+        predicted: the same to first order, [H].
+        worst: the largest found over rows, [H].
+        certified: what no error exceeds, [H].
     """
 
     measured: Tensor
@@ -252,7 +305,16 @@ class Robustness(NamedTuple):
 def compare_errors(
     q: Tensor, k: Tensor, v: Tensor, radius: float, *, samples: int = 8, **options: Any
 ) -> Robustness:
-    """Random, predicted, worst and certified error, all for changes of at most `radius`."""
+    """Random, predicted, worst and certified error, all for changes of at most `radius`.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        radius: of the ball of changes; positive.
+        samples: draws of the noise.
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     noise = Noise(radius, "uniform")
     return Robustness(
         measured_error(q, k, v, noise, samples=samples, **options),

@@ -15,29 +15,56 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError
 
 
 def map_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """The attention map itself, p [B,H,Q,K] in float64. Options are those of attend()."""
+    """The attention map itself, p [B,H,Q,K] in float64.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     return collect([part.weights for part in rows(q, k, **options)], q)
 
 
 def eigenvalues_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """Eigenvalues of square maps, complex [B,H,n], largest modulus first; the first is 1."""
+    """Eigenvalues of square maps, complex [B,H,n], largest modulus first; the first is 1.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     values = torch.linalg.eigvals(_square(map_dense(q, k, **options)))
     order = values.abs().argsort(-1, descending=True)
     return values.gather(-1, order)
 
 
 def singular_values_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """Singular values of the maps, [B,H,min(Q,K)], largest first."""
+    """Singular values of the maps, [B,H,min(Q,K)], largest first.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     return torch.linalg.svdvals(map_dense(q, k, **options))
 
 
 def effective_rank_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
-    """exp(-sum t log t), t the singular values divided by their sum, [B,H]."""
+    """exp(-sum t log t), t the singular values divided by their sum, [B,H].
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     return effective_rank(singular_values_dense(q, k, **options))
 
 
 def effective_rank(singular_values: Tensor) -> Tensor:
     """Exp of the entropy of s / sum s along the last dimension; 0 where all are 0.
+
+    Args:
+        singular_values: [...,n], not negative.
 
     >>> effective_rank(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
     tensor([2., 1.])
@@ -50,8 +77,10 @@ def effective_rank(singular_values: Tensor) -> Tensor:
 class CausalRank(NamedTuple):
     """Rank of causal maps: exact by the determinant, and as far as float64 can tell; each [B,H].
 
-    log_determinant is sum log p_ii: finite means full rank. numerical is the number of singular
-    values above float64 rounding, smallest the least of them all.
+    Attributes:
+        log_determinant: sum log p_ii: finite means full rank.
+        numerical: number of singular values above float64 rounding.
+        smallest: the least singular value.
     """
 
     log_determinant: Tensor
@@ -60,7 +89,15 @@ class CausalRank(NamedTuple):
 
 
 def causal_rank_dense(q: Tensor, k: Tensor, **options: Any) -> CausalRank:
-    """A causal map is triangular with determinant prod p_ii > 0: full rank, if perhaps barely."""
+    """The rank of causal maps, which are triangular with determinant prod p_ii > 0.
+
+    They have full rank, though the smallest singular value may be far below rounding.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        options: mask, score, scale, bias, softcap and sink, as in attend().
+    """
     p = _square(map_dense(q, k, **options))
     if bool(p.triu(1).any()):
         raise ArgumentError("mask", "causal, or one that hides what causal hides", "another")
@@ -77,8 +114,13 @@ def _square(p: Tensor) -> Tensor:
     return p
 
 
-class Layer(Protocol):
-    """Heads and weights, as attentropy.nn.MultiheadAttention has them."""
+class ProjectedLayer(Protocol):
+    """Heads and weights, as attentropy.nn.MultiheadAttention has them.
+
+    Attributes:
+        num_heads: heads of queries.
+        num_kv_heads: heads of keys and values.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -105,18 +147,26 @@ class Layer(Protocol):
 
 
 class ProjectionSpectrum(NamedTuple):
-    """Singular values for each head: of W_Q^T W_K [H,D], and of W_V^T W_O^T [H,Dv]."""
+    """Singular values for each head.
+
+    Attributes:
+        scores: of W_Q^T W_K, [H,D].
+        values: of W_V^T W_O^T, [H,Dv].
+    """
 
     scores: Tensor
     values: Tensor
 
 
 @torch.no_grad()
-def projection_spectrum(layer: Layer) -> ProjectionSpectrum:
-    """Singular values of what scores and outputs are made with.
+def projection_spectrum(layer: ProjectedLayer) -> ProjectionSpectrum:
+    """Singular values of the products of projections: of scores, and of outputs.
 
     x W_Q^T W_K y^T is the score of two inputs and x W_V^T W_O^T what a head writes; both have rank
     head_dim at most. From two QR factors: the d_model x d_model product is never formed.
+
+    Args:
+        layer: a layer of attentropy.nn.
     """
     if not hasattr(layer, "q_weight"):
         rule = "a layer of attentropy.nn (MultiheadAttention.from_torch makes one of torch's)"

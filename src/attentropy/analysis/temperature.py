@@ -12,7 +12,12 @@ from attentropy.core.errors import ArgumentError
 
 
 class EntropyRange(NamedTuple):
-    """Entropies in nats; `most` is log n."""
+    """The entropies that a row can have.
+
+    Attributes:
+        least: in nats.
+        most: log n.
+    """
 
     least: float
     most: float
@@ -23,6 +28,11 @@ def entropy_range(n: int, bound: float = 1.0, tau: float = 1.0) -> EntropyRange:
 
     The least has m keys at +bound and the others at -bound, for the best m: with R = 2 bound / tau,
     H = log(m e^R + n - m) - R m e^R / (m e^R + n - m). The most, log n, has equal scores.
+
+    Args:
+        n: number of scores.
+        bound: of their absolute values; positive.
+        tau: the temperature; positive.
 
     >>> entropy_range(1024, tau=0.07)
     EntropyRange(least=1.18...e-08, most=6.931471805599453)
@@ -57,6 +67,11 @@ def tau_for_entropy(n: int, entropy: float, bound: float = 1.0) -> float:
     """The largest temperature at which n scores within +-bound can have this little entropy.
 
     Any tau below it makes the whole range [entropy, log n] reachable.
+
+    Args:
+        n: number of scores.
+        entropy: in (0, log n].
+        bound: of the absolute values of scores; positive.
 
     >>> round(tau_for_entropy(1024, 0.5), 4)
     0.2005

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from attentropy.attention import attend as attention
+from attentropy.attention.choice import check_name, choose
+from attentropy.attention.hooks import changed, skipped
 from attentropy.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,13 +23,21 @@ from attentropy.core.errors import (
     UnsupportedError,
 )
 from attentropy.core.masks import Mask
-from attentropy.core.resolve import FLOATS, Options, Share, check_tensors, resolve
+from attentropy.core.resolve import (
+    FLOATS,
+    Options,
+    Share,
+    check_tensors,
+    options_of,
+    resolve,
+)
 from attentropy.core.results import Attended
 from attentropy.core.weights import Decay, Gumbel, Hard
 from attentropy.distributed import journey as ring
 from attentropy.distributed.groups import Group, Peers, peers
 from attentropy.distributed.layouts import Layout, contiguous
-from attentropy.distributed.transport import Gather, Ring
+from attentropy.distributed.transport import GatherRoute, RingRoute
+from attentropy.kernels.attended import attended
 
 METHODS = ("auto", "ring", "gather")
 GATHERED = 1 << 22
@@ -70,17 +80,17 @@ def ring_attend(
         sink, a table) are this rank's part: their sum over the group is the whole.
     """
     me = peers(group)
-    q, k, asked = attention.steered(q, k, attention.options_of(options))
+    q, k, asked = changed(q, k, options_of(options))
     how = {"layout": layout, "method": method, "kernel": kernel}
     queries, keys = _agree(me, q, k, v, asked, how)
     rows = layout.runs(queries, ranks=me.size, rank=me.rank)
     call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
-    route = (Gather if _gathers(method, call.k, call.v, keys) else Ring)(me, layout, keys)
+    route = (GatherRoute if _gathers(method, call.k, call.v, keys) else RingRoute)(me, layout, keys)
     run = partial(attention.run, kernel=kernel)
     way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
     if kernel != "auto":
         _check_kernel(way, kernel)
-    return attention.unseen("ring_attend()", lambda: attention.attended(call, ring.attend(way)))
+    return skipped("ring_attend()", lambda: attended(call, ring.attend(way)))
 
 
 def _check_kernel(way: ring.Journey, kernel: str) -> None:
@@ -88,7 +98,7 @@ def _check_kernel(way: ring.Journey, kernel: str) -> None:
     route = way.route
     own = route.layout.runs(route.keys, ranks=route.peers.size, rank=route.peers.rank)
     for part in way.parts(own, way.call.k, way.call.v):
-        attention.choose(part.call, kernel)
+        choose(part.call, kernel)
 
 
 def _gathers(method: str, k: Tensor, v: Tensor, keys: int) -> bool:
@@ -111,7 +121,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any
             f"ring_attend does not support {type(weights).__name__} weights: what parts of the "
             "keys give does not merge"
         )
-    attention.check_name(how["kernel"])
+    check_name(how["kernel"])
 
 
 def _agree(

@@ -45,6 +45,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def epilog(name: str) -> str | None:
-    """The examples of a command, as click prints them line by line."""
+    """The examples of a command, as click prints them line by line.
+
+    Args:
+        name: of the command.
+    """
     lines = EXAMPLES.get(name)
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else None

@@ -28,7 +28,11 @@ def debug_option() -> click.Option:
 
 @contextmanager
 def one_sentence(ctx: click.Context) -> Iterator[None]:
-    """Turn an expected failure inside the block into a click error, and Ctrl-C into code 130."""
+    """Turn an expected failure inside the block into a click error, and Ctrl-C into code 130.
+
+    Args:
+        ctx: of the running command.
+    """
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn(warnings.showwarning)
@@ -57,8 +61,38 @@ def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
     return show
 
 
+OPTIONS = {
+    "model": "MODEL",
+    "done": "--resume",
+    "pickle": "--allow-pickle",
+    "remote_code": "--trust-remote-code",
+    "download": "--allow-download",
+}  # arguments of Python whose option has another name
+
+
+def option(argument: str) -> str:
+    """How the command line calls an argument of Python.
+
+    Args:
+        argument: the name in Python.
+
+    >>> option("lengths"), option("remote_code")
+    ('--lengths', '--trust-remote-code')
+    """
+    return OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
+
+
 def sentence(error: BaseException) -> str:
-    """The error in one line; an OSError as its reason and the file it is about."""
+    """The error in one line, arguments by the names of their options.
+
+    An OSError is its reason and the file it is about.
+
+    Args:
+        error: what was raised.
+    """
+    said = getattr(error, "said", None)
+    if callable(said):  # a ScanError
+        return " ".join(said(option).split())
     if isinstance(error, OSError) and error.strerror:
         about = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{about}"
@@ -66,7 +100,11 @@ def sentence(error: BaseException) -> str:
 
 
 def check_file(out: Path | None) -> None:
-    """Refuse an --out that cannot be a file; None is none."""
+    """Refuse an --out that cannot be a file.
+
+    Args:
+        out: the option; None is not given.
+    """
     if out is None:
         return
     if out.is_dir():
@@ -77,7 +115,11 @@ def check_file(out: Path | None) -> None:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[None]:
-    """Name `path` in what goes wrong when it is written inside the block."""
+    """Name the file in the message of an error that is raised while it is written.
+
+    Args:
+        path: of the file; None is stdout.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -88,7 +130,13 @@ def writing(path: Path | None) -> Iterator[None]:
 
 
 def needs(what: str, extra: str, *modules: str) -> None:
-    """Refuse before any work is done if the modules of an extra are not installed."""
+    """Refuse before any work is done if the modules of an extra are not installed.
+
+    Args:
+        what: needs the modules, for the message.
+        extra: of attentropy that installs them.
+        modules: names to look for.
+    """
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         text = f"{what} needs {' and '.join(missing)}: pip install 'attentropy[{extra}]'"

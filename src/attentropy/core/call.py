@@ -13,15 +13,18 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from attentropy.core.masks import Extent
+from attentropy.core.masks.extent import Extent
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 
 
 class Call(NamedTuple):
-    """Shapes: q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv]; Hk divides H.
+    """One attention call: tensors, and all that makes weights of them.
 
     Attributes:
+        q: queries [B,H,Q,D], ready for the product.
+        k: keys [B,Hk,K,D]; Hk divides H.
+        v: values [B,Hk,K,Dv].
         scale: broadcastable to [B,H,Q], float32 (float64 for float64 inputs); differentiable.
         bias: 4-D and broadcastable to [B,H,Q,K]; -inf hides the key; differentiable.
         relative: [1 or H, 2R+1], added at distance clip(d, -R, R) + R; differentiable.
@@ -65,9 +68,18 @@ class Call(NamedTuple):
 class Rows(NamedTuple):
     """What a kernel returns: the output and the statistics of every row, each [B,H,Q].
 
-    `out` has the dtype of v; statistics are float32, or float64 for float64 inputs. `mass` is
-    the sum of |weights| and is None for probabilities, whose entropy and lse are not None.
-    Kernels that never form logits leave max_logit and argmax None.
+    Statistics are float32, or float64 for float64 inputs.
+
+    Attributes:
+        out: [B,H,Q,Dv], of the dtype of v.
+        entropy: None where the weights are no probabilities.
+        lse: log of the sum of e^s; None where the weights are no probabilities.
+        max_logit: None from kernels that never form logits, like `argmax`.
+        argmax: the key that has the largest logit, -1 for a row that sees nothing.
+        collision: sum of squared weights.
+        mass: sum of |weights|; None for probabilities.
+        log_l: log of the sum of e^(s - max_logit), which lse has only to the rounding of large
+            logits; None where it is not known.
     """
 
     out: Tensor
@@ -77,8 +89,14 @@ class Rows(NamedTuple):
     argmax: Tensor | None
     collision: Tensor
     mass: Tensor | None = None
+    log_l: Tensor | None = None
 
 
 def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:
-    """The same call on other tensors, by the name of the field."""
+    """A call with other tensors.
+
+    Args:
+        call: any call.
+        tensors: new values by the names of fields.
+    """
     return call._replace(**tensors)  # type: ignore[arg-type]

@@ -6,14 +6,26 @@ class AttentropyError(Exception):
 
 
 class ArgumentError(AttentropyError, ValueError):
-    """An argument breaks a rule: `name` must be `rule`, got `value`."""
+    """An argument breaks a rule: `name` must be `rule`, got `value`.
+
+    Args:
+        name: of the argument.
+        rule: what it must be.
+        value: what it is.
+    """
 
     def __init__(self, name: str, rule: str, value: object) -> None:
         super().__init__(f"{name} must be {rule}, got {value}")
 
 
 class ArgumentTypeError(AttentropyError, TypeError):
-    """An argument is of a kind that is not understood."""
+    """An argument is of a kind that is not understood.
+
+    Args:
+        name: of the argument.
+        rule: what it must be.
+        value: what it is.
+    """
 
     def __init__(self, name: str, rule: str, value: object) -> None:
         super().__init__(f"{name} must be {rule}, got {value}")

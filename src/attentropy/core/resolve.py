@@ -4,7 +4,6 @@ Every message names the argument, the rule and the value.
 """
 
 import math
-from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.core.masks import Extent, Mask, as_mask, causal, check_table
-from attentropy.core.masks import full as full_mask
+from attentropy.core.masks import causal, full
+from attentropy.core.masks.extent import Extent, check_table
+from attentropy.core.masks.mask import Mask, MaskLike, as_mask
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
-from attentropy.core.visibility import Span, Visibility, of_float
+from attentropy.core.visibility import Span, Visibility
 from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights
 
 SMALL_MASK = 1 << 22
@@ -26,9 +26,20 @@ _CAST = FLOATS[:3]
 
 
 class Options(NamedTuple):
-    """The options of attend(), by its names; a mask may have been resolved already."""
+    """The options of attend(), by its names.
 
-    mask: Mask | Tensor | Callable[..., Tensor] | Visibility | None = None
+    Attributes:
+        mask: which keys a query may see; a Visibility has been resolved already.
+        score: how well a key matches a query.
+        scale: the logit multiplier.
+        weights: how logits become weights.
+        bias: what is added to the logits.
+        softcap: c in c * tanh(s / c).
+        sink: [H], the logit of one more outcome.
+        dropout: the share of weights that are dropped.
+    """
+
+    mask: MaskLike | Visibility | None = None
     score: Score | None = None
     scale: ScaleRule | float | Tensor | None = None
     weights: Weights | None = None
@@ -38,8 +49,26 @@ class Options(NamedTuple):
     dropout: float = 0.0
 
 
+def options_of(given: dict[str, Any]) -> Options:
+    """Options from keywords; raises on one that attend() does not have.
+
+    Args:
+        given: options of attend() by name.
+    """
+    for name in given:
+        if name not in Options._fields:
+            raise ArgumentError("option", f"one of {sorted(Options._fields)}", repr(name))
+    return Options(**given)
+
+
 class Share(NamedTuple):
-    """What part of a longer sequence q and k are: its sizes, and the queries that q holds."""
+    """Which part of a longer sequence q and k are.
+
+    Attributes:
+        queries: Q of the whole sequence.
+        keys: K of the whole sequence.
+        rows: runs of its queries that q holds.
+    """
 
     queries: int
     keys: int
@@ -53,6 +82,13 @@ def resolve(
 
     With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
     as rows and all keys of the whole as columns; see attentropy.distributed.parts.
+
+    Args:
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        options: those of attend().
+        share: which part of a longer sequence q and k are; the whole if not given.
     """
     q, k, v = _autocast(q, k, v)
     check_tensors(q, k, v)
@@ -89,7 +125,13 @@ def resolve(
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise unless shapes, dtypes and devices fit together."""
+    """Raise unless shapes, dtypes and devices fit together.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise ArgumentTypeError(name, "a tensor", type(x).__name__)
@@ -151,11 +193,18 @@ def _weights(options: Options) -> Weights:
         raise UnsupportedError("dropout is not supported with one-hot weights")
     if isinstance(weights, Kernelised | Decay):
         given = [n for n in ("scale", "bias", "softcap") if getattr(options, n) is not None]
-        if isinstance(options.mask, Tensor) and options.mask.is_floating_point():
+        if _adds(options.mask):
             given.append("a float mask")
         if given:
             raise UnsupportedError(f"{kind} weights have no logits and take no {given[0]}")
     return weights
+
+
+def _adds(mask: MaskLike | Visibility | None) -> bool:
+    """Whether a mask adds to the logits."""
+    if isinstance(mask, Tensor):
+        return mask.is_floating_point()
+    return isinstance(mask, Mask | Visibility) and mask.added is not None
 
 
 def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
@@ -169,15 +218,12 @@ def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepar
 
 
 def _visibility(options: Options, weights: Weights, extent: Extent) -> Visibility:
-    given = options.mask
-    if isinstance(given, Visibility):
-        _check_extent(given, extent)
-        return given.meet(causal) if isinstance(weights, Decay) else given
-    if isinstance(given, Tensor) and given.dtype != torch.bool:
-        return of_float(given, extent)
-    mask = full_mask if given is None else as_mask(given)
+    if isinstance(options.mask, Visibility):
+        _check_extent(options.mask, extent)
+        return options.mask.meet(causal) if isinstance(weights, Decay) else options.mask
+    mask = full if options.mask is None else as_mask(options.mask)
     if isinstance(weights, Decay):
-        mask = causal if mask is full_mask or mask is causal else mask & causal
+        mask = causal if mask is full or mask is causal else mask & causal
     return Visibility.of_mask(mask, extent)
 
 
@@ -245,19 +291,31 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
 
 
 def check_scale(scale: object) -> None:
-    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule."""
+    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule.
+
+    Args:
+        scale: what a caller gave.
+    """
     if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
         raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
 
 
 def check_score(score: object) -> None:
-    """Raise unless it is a score."""
+    """Raise unless it is a score.
+
+    Args:
+        score: what a caller gave.
+    """
     if isinstance(score, type) or not hasattr(score, "prepare"):
         raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
 
 
 def check_weights(weights: object) -> None:
-    """Raise unless it is a value of attentropy.core.weights."""
+    """Raise unless it is a value of attentropy.core.weights.
+
+    Args:
+        weights: what a caller gave.
+    """
     if not isinstance(weights, Weights):
         raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
 
@@ -288,7 +346,11 @@ def _row_scale(scale: Tensor, q: Tensor) -> Tensor:
 
 
 def check_softcap(softcap: float | None) -> float | None:
-    """The cap as a float; raises unless it is positive and finite."""
+    """The cap as a float; raises unless it is positive and finite.
+
+    Args:
+        softcap: what a caller gave; None is no cap.
+    """
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)
     return None if softcap is None else float(softcap)

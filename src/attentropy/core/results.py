@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from attentropy.core.statistics import ALIASES, TABLE
+
 
 @dataclass(frozen=True, eq=False)
 class Stats:
@@ -58,7 +60,7 @@ class Stats:
         return share.masked_fill(few, torch.nan)
 
     @property
-    def sparsity(self) -> Tensor:
+    def density(self) -> Tensor:
         """S = E|p| / sqrt(E p^2) over the visible keys: 1 is flat, 1/sqrt(visible) one-hot.
 
         NaN where every weight is zero, or no key is visible.
@@ -69,6 +71,11 @@ class Stats:
         root = square.masked_fill(none, 1.0).sqrt()
         mass = torch.ones_like(root) if self.mass is None else self.mass
         return (mass / root).masked_fill(none, torch.nan)
+
+    @property
+    def sparsity(self) -> Tensor:
+        """The documents' name for `density` S: 1 is dense, 1/sqrt(visible) the sparsest row."""
+        return self.density
 
     @property
     def deficit(self) -> Tensor | None:
@@ -98,42 +105,25 @@ class Stats:
         return self.lse - self.entropy
 
     def per_head(self) -> "HeadStats":
-        """The mean over batch and queries, [H] each, over rows that had a choice.
+        """Each statistic of the table over batch and queries, [H], for rows that had a choice.
 
         Rows with fewer than two visible keys are left out; a head without other rows gives NaN.
-        `max_logit` is the largest rather than the mean.
+        `max_logit` is the largest, the others are means.
         """
         chosen = self.visible >= 2
-        count = chosen.sum((0, 2))
-        means = {
-            name: _mean(getattr(self, name), chosen=chosen)
-            for name in _AVERAGED
-            if getattr(self, name) is not None
-        }
-        # a row whose weights are all zero is neither sparse nor flat
-        means["sparsity"] = _mean(self.sparsity, chosen=chosen & (self.collision != 0))
-        top = None
-        if self.max_logit is not None:
-            top = _largest(self.max_logit, chosen=chosen).masked_fill(count == 0, torch.nan)
-        return HeadStats(max_logit=top, rows=count, **means)
+        # a row whose weights are all zero is neither sparse nor dense
+        weighty = chosen & (self.collision != 0)
+        found = {}
+        for name in _READ:
+            value: Tensor | None = getattr(self, name)
+            if value is None:
+                continue
+            reduce = _largest if name in _MAXIMA else _mean
+            found[name] = reduce(value, chosen=weighty if name == "density" else chosen)
+        return HeadStats(rows=chosen.sum((0, 2)), **found)
 
     def _log_visible(self, like: Tensor) -> Tensor:
         return self.visible.clamp(min=1).to(like.dtype).log()
-
-
-_AVERAGED = (
-    "entropy",
-    "perplexity",
-    "normalized_entropy",
-    "deficit",
-    "lse",
-    "mean_logit",
-    "top_probability",
-    "gradient_flow",
-    "collision",
-    "visible",
-    "sink_mass",
-)
 
 
 def _mean(value_BHQ: Tensor, *, chosen: Tensor) -> Tensor:
@@ -144,37 +134,45 @@ def _mean(value_BHQ: Tensor, *, chosen: Tensor) -> Tensor:
 
 def _largest(value_BHQ: Tensor, *, chosen: Tensor) -> Tensor:
     rows = value_BHQ.double().masked_fill(~chosen, -torch.inf).transpose(0, 1).flatten(1)
-    return rows.amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
+    top = rows.amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
+    return top.masked_fill(~chosen.any(2).any(0), torch.nan)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadStats:
     """Statistics per head, each [H] float64; also a mapping from name to tensor.
 
-    Attributes are those of `Stats` and its derived properties; those that do not apply to the
-    weights are None and are no keys of the mapping. `rows` is the number of rows averaged.
+    Attributes are those of the table of statistics that `Stats` has; those that do not apply to
+    the weights are None and are no keys of the mapping. `rows` is the number of rows averaged.
     """
 
-    max_logit: Tensor | None
     rows: Tensor
-    collision: Tensor
-    sparsity: Tensor
-    visible: Tensor
     entropy: Tensor | None = None
-    perplexity: Tensor | None = None
     normalized_entropy: Tensor | None = None
+    perplexity: Tensor | None = None
+    density: Tensor
+    max_logit: Tensor | None = None
+    top_probability: Tensor | None = None
+    sink_mass: Tensor | None = None
+    gradient_flow: Tensor | None = None
     deficit: Tensor | None = None
+    visible: Tensor
     lse: Tensor | None = None
     mean_logit: Tensor | None = None
-    top_probability: Tensor | None = None
-    gradient_flow: Tensor | None = None
-    sink_mass: Tensor | None = None
+    collision: Tensor
+
+    @property
+    def sparsity(self) -> Tensor:
+        """The documents' name for `density` S: 1 is dense."""
+        return self.density
 
     def keys(self) -> list[str]:
         """Names of the statistics that apply."""
         return [f.name for f in fields(self) if getattr(self, f.name) is not None]
 
     def __getitem__(self, name: str) -> Tensor:
+        """A statistic by its name or its symbol: `heads["entropy"]`, `heads["H"]`."""
+        name = ALIASES.get(name, name)
         if name not in self.keys():
             raise KeyError(name)
         value: Tensor = getattr(self, name)
@@ -185,6 +183,10 @@ class HeadStats:
 
     def __len__(self) -> int:
         return len(self.keys())
+
+
+_READ = tuple(f.name for f in fields(HeadStats) if f.name in TABLE)
+_MAXIMA = tuple(name for name in _READ if TABLE[name].averaging == "maximum")
 
 
 class Attended(NamedTuple):

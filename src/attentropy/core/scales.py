@@ -32,7 +32,11 @@ class InverseSqrt:
 
 @dataclass(frozen=True)
 class Constant:
-    """`value`, whatever the width and the length."""
+    """`value`, whatever the width and the length.
+
+    Attributes:
+        value: the multiplier; finite.
+    """
 
     value: float
 
@@ -45,7 +49,11 @@ class Constant:
 
 @dataclass(frozen=True)
 class Temperature:
-    """1 / tau: the logits are the scores divided by tau, without a factor of the width."""
+    """1 / tau: the logits are the scores divided by tau, without a factor of the width.
+
+    Attributes:
+        tau: positive.
+    """
 
     tau: float
 
@@ -58,7 +66,12 @@ class Temperature:
 
 @dataclass(frozen=True)
 class LogLength:
-    """kappa * log n / d; n is the number of visible keys, or `length` for every row."""
+    """kappa * log n / d; n is the number of visible keys, or `length` for every row.
+
+    Attributes:
+        kappa: positive.
+        length: n for every row; None counts the visible keys.
+    """
 
     kappa: float = 1.0
     length: int | None = None
@@ -76,7 +89,11 @@ class LogLength:
 
 @dataclass(frozen=True)
 class LogLengthFrom:
-    """max(1, log n / log reference) / sqrt(d), for models trained at `reference` keys."""
+    """max(1, log n / log reference) / sqrt(d), for models trained at `reference` keys.
+
+    Attributes:
+        reference: the number of keys that the model was trained with; at least 2.
+    """
 
     reference: int
 
@@ -90,7 +107,12 @@ class LogLengthFrom:
 
 @dataclass(frozen=True)
 class Mixed:
-    """alpha / sqrt(d) + beta * log n / d."""
+    """alpha / sqrt(d) + beta * log n / d.
+
+    Attributes:
+        alpha: of 1 / sqrt(d).
+        beta: of log n / d.
+    """
 
     alpha: float = 1.0
     beta: float = 0.1
@@ -105,7 +127,12 @@ class Mixed:
 
 @dataclass(frozen=True)
 class PowerLength:
-    """(n / reference)^exponent / sqrt(d): what bounded scores need to hold their entropy."""
+    """(n / reference)^exponent / sqrt(d): what bounded scores need to hold their entropy.
+
+    Attributes:
+        exponent: of the length.
+        reference: the number of keys at which it is 1 / sqrt(d).
+    """
 
     exponent: float
     reference: int
@@ -123,8 +150,11 @@ class PowerLength:
 class HoldEntropy:
     """sqrt(max(0, 1 + 2 log(n / reference) / spread^2)) / sqrt(d).
 
-    Holds the entropy of Gaussian scores at its value for `reference` keys. `spread` is the
-    standard deviation of a row's scaled logits there: one number, or one for each head.
+    Holds the entropy of Gaussian scores at its value for `reference` keys.
+
+    Attributes:
+        reference: the number of keys at which it is 1 / sqrt(d).
+        spread: standard deviation of a row's scaled logits there: a number, or one for each head.
     """
 
     reference: int

@@ -18,7 +18,13 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError
 
 
 class Prepared(NamedTuple):
-    """Queries and keys ready for the product; `vector` [1 or H, D] for the additive one."""
+    """Queries and keys ready for the product.
+
+    Attributes:
+        q: queries, as kernels multiply them.
+        k: keys.
+        vector: [1 or H, D] for the additive product; None is the dot product.
+    """
 
     q: Tensor
     k: Tensor
@@ -29,11 +35,20 @@ class Score(Protocol):
     """What attend() asks of a score."""
 
     def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """Queries and keys as the kernels multiply them; differentiable."""
+        """Queries and keys as the kernels multiply them; differentiable.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         ...
 
     def default_scale(self, head_dim: int) -> float:
-        """The logit multiplier where the caller gives none."""
+        """The logit multiplier where the caller gives no scale.
+
+        Args:
+            head_dim: D.
+        """
         ...
 
 
@@ -42,11 +57,20 @@ class Dot:
     """q . k; its own scale is 1 / sqrt(d)."""
 
     def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """Nothing to prepare."""
+        """Queries and keys as they are.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         return Prepared(q, k)
 
     def default_scale(self, head_dim: int) -> float:
-        """1 / sqrt(d)."""
+        """1 / sqrt(d).
+
+        Args:
+            head_dim: D.
+        """
         return head_dim**-0.5
 
 
@@ -55,6 +79,9 @@ class Cosine:
     """q . k / (|q| |k|), with |x| = sqrt(sum x^2 + eps^2); its own scale is 10.
 
     Finite gradients at zero norm, bounded by 1 / eps.
+
+    Attributes:
+        eps: what keeps the norm off zero.
     """
 
     eps: float = 1e-6
@@ -64,16 +91,30 @@ class Cosine:
             raise ArgumentError("Cosine: eps", "positive and finite", self.eps)
 
     def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """Queries and keys of norm one."""
+        """Queries and keys divided by their norms.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         return Prepared(unit(q, eps=self.eps), unit(k, eps=self.eps))
 
     def default_scale(self, head_dim: int) -> float:
-        """10: logits within +-10."""
+        """10, so that logits lie within +-10.
+
+        Args:
+            head_dim: D, which it does not depend on.
+        """
         return 10.0
 
 
 def unit(x: Tensor, *, eps: float) -> Tensor:
-    """X / sqrt(sum x^2 + eps^2) over the last dimension, in float32 or better."""
+    """x / sqrt(sum x^2 + eps^2) over the last dimension, in float32 or better.
+
+    Args:
+        x: vectors [...,D].
+        eps: added to the norm in quadrature.
+    """
     wide = x if x.dtype == torch.float64 else x.float()
     if not x.shape[-1]:
         return x
@@ -112,7 +153,12 @@ class Additive:
             raise ArgumentError("Additive: vector", rule, list(self.vector.shape))
 
     def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """Projected queries and keys, of width hidden."""
+        """Projected queries and keys, of width hidden.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         q = self._project("query_weight", q)
         k = self._project("key_weight", k)
         vector = self.vector if self.vector.dim() == 2 else self.vector[None]
@@ -123,7 +169,11 @@ class Additive:
         return Prepared(q, k, vector)
 
     def default_scale(self, head_dim: int) -> float:
-        """1: the score is bounded by the sum of |vector| already."""
+        """1: the score is bounded by the sum of |vector| already.
+
+        Args:
+            head_dim: D, which it does not depend on.
+        """
         return 1.0
 
     def _project(self, name: str, x: Tensor) -> Tensor:
@@ -137,7 +187,12 @@ class Additive:
 
 
 def check_real(name: str, x: object) -> None:
-    """Raise unless it is a tensor of real numbers."""
+    """Raise unless it is a tensor of real numbers.
+
+    Args:
+        name: of the argument, for messages.
+        x: what a caller gave.
+    """
     if not isinstance(x, Tensor):
         raise ArgumentTypeError(name, "a tensor", type(x).__name__)
     if x.is_complex() or x.dtype == torch.bool:
@@ -145,7 +200,13 @@ def check_real(name: str, x: object) -> None:
 
 
 def check_device(name: str, x: Tensor, device: torch.device) -> None:
-    """Raise unless x is where the queries are."""
+    """Raise unless x is where the queries are.
+
+    Args:
+        name: of the argument, for the message.
+        x: a tensor.
+        device: of the queries.
+    """
     if x.device != device:
         raise ArgumentError(f"{name}.device", f"that of q, {device}", x.device)
 
@@ -154,8 +215,10 @@ def check_device(name: str, x: Tensor, device: torch.device) -> None:
 class Relative:
     """A bias that depends on the distance of the key from the query: table[:, clip(j - i)].
 
-    `table` is [2R+1] or [H, 2R+1]; column R + d serves distance d = j - i, and distances beyond R
-    use the last column of their side.
+    Column R + d serves distance d = j - i; distances beyond R use the last column of their side.
+
+    Attributes:
+        table: [2R+1] or [H, 2R+1].
     """
 
     table: Tensor
@@ -168,7 +231,11 @@ class Relative:
             raise ArgumentError("Relative: table", rule, list(shape))
 
     def rows(self, heads: int) -> Tensor:
-        """The table as [1 or H, 2R+1]."""
+        """The table as [1 or H, 2R+1].
+
+        Args:
+            heads: H, which the table must fit.
+        """
         table = self.table if self.table.dim() == 2 else self.table[None]
         if table.shape[0] not in (1, heads):
             rule = f"of shape [2R+1] or [H,2R+1] with H = {heads}"
@@ -178,7 +245,11 @@ class Relative:
 
 @dataclass(frozen=True, eq=False)
 class ALiBi:
-    """A bias of -slope * |i - j|; slopes [H], or None for 2^(-8 h / H), h = 1..H."""
+    """A bias of -slope * |i - j|.
+
+    Attributes:
+        slopes: [H]; None is 2^(-8 h / H), h = 1..H.
+    """
 
     slopes: Tensor | None = None
 
@@ -187,7 +258,12 @@ class ALiBi:
             check_real("ALiBi: slopes", self.slopes)
 
     def of_heads(self, heads: int, *, device: torch.device) -> Tensor:
-        """Slopes as [H]."""
+        """Slopes as [H]; 2^(-8 h / H), h = 1..H, if none were given.
+
+        Args:
+            heads: H.
+            device: of slopes that were not given.
+        """
         if self.slopes is None:
             head = torch.arange(1, heads + 1, device=device, dtype=torch.float32)
             return torch.exp2(-8 * head / max(heads, 1))

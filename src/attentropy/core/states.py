@@ -9,19 +9,34 @@ rounding, and `blind` is its identity. Everything is read off the state:
 
     out = o/l,  lse = m + log l,  entropy = log l - t/l,  sum p^2 = c/l^2.
 
-t is never positive, so both terms of the entropy are non-negative and nothing cancels.
+t is never positive, so both terms of the entropy are non-negative and nothing cancels. Tiles of a
+kernel, processes that share a sequence, levels of a hierarchy and attention sinks all merge here.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from attentropy.core.errors import ArgumentError
 from attentropy.core.results import Attended, Stats
+
+_NOTHING = -1e3  # e^-1000 is 0 in every precision
 
 
 class RowState(NamedTuple):
-    """m, l, t, c [...,Q], o [...,Q,Dv], and per row: visible keys, and the key of the maximum."""
+    """The state of rows [...,Q] over a set of keys.
+
+    Attributes:
+        m: the largest logit; -inf for a row that saw nothing.
+        l: sum e^(s-m).
+        t: sum (s-m) e^(s-m).
+        c: sum e^(2(s-m)).
+        o: sum e^(s-m) v, [...,Q,Dv].
+        visible: number of visible keys.
+        argmax: the key that has the largest logit, -1 for a row that saw nothing.
+    """
 
     m: Tensor
     l: Tensor
@@ -33,7 +48,13 @@ class RowState(NamedTuple):
 
 
 def blind(shape: tuple[int, ...], width: int, *, like: Tensor) -> RowState:
-    """The state of rows that saw nothing: the identity of `merge`."""
+    """The state of rows that saw nothing: the identity of `merge`.
+
+    Args:
+        shape: of the rows.
+        width: of values, the last dimension of `o`.
+        like: a tensor of the dtype and device wanted.
+    """
     zero = like.new_zeros(shape)
     none = torch.zeros(shape, dtype=torch.int64, device=like.device)
     return RowState(
@@ -45,10 +66,13 @@ def blind(shape: tuple[int, ...], width: int, *, like: Tensor) -> RowState:
 def from_tile(
     logits: Tensor, value: Tensor, *, first: int = 0, visible: Tensor | None = None
 ) -> RowState:
-    """The state of logits [...,Q,T] over values [...,T,Dv]; -inf hides a key.
+    """The state of the keys of a tile; differentiable.
 
-    `first` is the index of the tile's first key; `visible` counts the keys of each row, those
-    above -inf if it is not given.
+    Args:
+        logits: [...,Q,T]; -inf hides a key.
+        value: [...,T,Dv].
+        first: index of the tile's first key.
+        visible: number of visible keys of each row; those above -inf if it is not given.
     """
     if visible is None:
         visible = (~logits.isneginf()).sum(-1)
@@ -70,79 +94,168 @@ def from_tile(
 
 
 def pivot(m: Tensor) -> Tensor:
-    """m, and 0 where no key was seen, so that inf - inf never arises."""
+    """The maximum m, and 0 where no key was seen, so that inf - inf never arises.
+
+    Args:
+        m: largest logits.
+    """
     return m.masked_fill(m.isneginf(), 0.0)
 
 
 def merge(a: RowState, b: RowState) -> RowState:
-    """The state of the union of two disjoint sets of keys."""
-    m = torch.maximum(a.m, b.m)
-    parts = [_raised(state, pivot(m)) for state in (a, b)]
-    l, t, c, o = (one + two for one, two in zip(*parts, strict=True))
-    # of ties the lowest key; a blind part has key -1 and never wins
-    first = (a.m > b.m) | ((a.m == b.m) & ((a.argmax <= b.argmax) | (b.argmax < 0)))
-    first = (first & (a.argmax >= 0)) | (b.argmax < 0) | a.m.isnan()
-    argmax = torch.where(first, a.argmax, b.argmax)
-    return RowState(m, l, t, c, o, a.visible + b.visible, argmax)
+    """The state of the union of two disjoint sets of keys; differentiable.
+
+    Args:
+        a: the state of some keys.
+        b: the state of other keys, for the same rows.
+
+    >>> one = from_tile(torch.tensor([[1.0, 2.0]]), torch.ones(2, 1))
+    >>> two = from_tile(torch.tensor([[3.0]]), torch.ones(1, 1), first=2)
+    >>> whole = from_tile(torch.tensor([[1.0, 2.0, 3.0]]), torch.ones(3, 1))
+    >>> all(torch.allclose(x, y) for x, y in zip(merge(one, two), whole))
+    True
+    """
+    m, argmax = strongest((a.m.detach(), a.argmax), (b.m.detach(), b.argmax))
+    x, y, visible = rescaled(a, m), rescaled(b, m), a.visible + b.visible
+    return RowState(m, x.l + y.l, x.t + y.t, x.c + y.c, x.o + y.o, visible, argmax)
 
 
-def _raised(state: RowState, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """l, t, c and o of a state about a higher maximum m."""
-    delta = (state.m - m).masked_fill(state.m.isneginf(), 0.0)
+def rescaled(state: RowState, m: Tensor) -> RowState:
+    """The state with its sums taken about another m, at least its own.
+
+    Nothing that is read off a state depends on m, which is a constant for gradients.
+
+    Args:
+        state: any state.
+        m: the other maximum, not differentiable.
+    """
+    decay, l, t, c = _about(state, m)
+    return state._replace(m=m, l=l, t=t, c=c, o=decay[..., None] * state.o)
+
+
+def _about(state: RowState, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """e^(state.m - m), and the sums l, t and c about m."""
+    delta = (state.m - pivot(m)).clamp(min=_NOTHING)
     decay = delta.exp()
-    t = state.t + (delta * state.l).masked_fill(decay == 0, 0.0)
-    return decay * state.l, decay * t, decay.square() * state.c, decay[..., None] * state.o
+    t = decay * torch.addcmul(state.t, delta, state.l)
+    return decay, decay * state.l, t, decay.square() * state.c
+
+
+def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The larger of two maxima, and its key: of ties the lowest, and NaN above everything.
+
+    Args:
+        a: largest logits and the keys that have them; key -1 where no key was seen.
+        b: the same for other keys.
+    """
+    (m_a, key_a), (m_b, key_b) = a, b
+    m = torch.maximum(m_a, m_b)
+    has_a, has_b = ((x == m) | x.isnan() for x in (m_a, m_b))
+    lower = (key_a <= key_b) | ~has_b | (key_b < 0)
+    return m, torch.where(has_a & lower & (key_a >= 0), key_a, key_b)
+
+
+def repeated(state: RowState, times: int) -> RowState:
+    """The state of keys that stand `times` times each, one beside the other.
+
+    Args:
+        state: of the single keys.
+        times: at least 1.
+    """
+    return state._replace(
+        l=times * state.l,
+        t=times * state.t,
+        c=times * state.c,
+        o=times * state.o,
+        visible=times * state.visible,
+        argmax=torch.where(state.argmax < 0, state.argmax, times * state.argmax),
+    )
 
 
 def read(state: RowState) -> Attended:
-    """Output and statistics of a state, as the numeric contract has them for blind rows."""
-    seen = state.visible > 0
-    l = state.l.masked_fill(~seen, 1.0)
-    log_l = l.log()
-    stats = Stats(
-        entropy=log_l - state.t / l,
-        lse=state.m + log_l,
-        max_logit=state.m,
-        argmax=state.argmax,
-        collision=state.c / l.square(),
-        visible=state.visible,
-    )
+    """What attention over the keys of a state gives; differentiable.
+
+    Args:
+        state: of any set of keys. A row that saw nothing reads as zeros, with lse and max_logit
+            -inf and argmax -1.
+    """
+    # rows of visible -inf keep l = 0, and read as NaN
+    l = state.l.masked_fill((state.l == 0) & (state.visible == 0), 1.0)
+    entropy, lse, collision = _statistics(state.m, l, state.t, state.c)
+    stats = Stats(entropy, lse, state.m, state.argmax, collision, state.visible)
     return Attended(state.o / l[..., None], stats)
 
 
-def with_sink(attended: Attended, sink: Tensor) -> Attended:
-    """One more outcome of logit `sink`, broadcastable to the rows, that has no value.
+def _statistics(m: Tensor, l: Tensor, t: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Entropy, lse and collision."""
+    log_l = l.log()
+    return log_l - t / l, torch.where(m.isinf(), m, m + log_l), c / l.square()
 
-    Merges the state (sink, 1, 0, 1, 0) into rows that are read already; differentiable.
+
+def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -> RowState:
+    """The state that softmax attention was read from: the inverse of `read`; differentiable.
+
+    Args:
+        attended: output and statistics of softmax attention.
+        log_l: log of l, where it is known better than by lse - max_logit, which has the rounding
+            of large logits.
+        first: index of the key that `argmax` counts as 0.
     """
     out, stats = attended
-    assert stats.lse is not None  # only probabilities take a sink
-    assert stats.entropy is not None
-    sink = sink.to(stats.lse.dtype).expand_as(stats.lse)
-    kept, lost, lse = _shares(stats.lse, sink)
-    entropy = kept * stats.entropy + _surprise(kept) + _surprise(lost)
-    joined = Stats(
-        entropy=entropy,
-        lse=lse,
-        max_logit=stats.max_logit,
-        argmax=stats.argmax,
-        collision=kept.square() * stats.collision + lost.square(),
-        visible=stats.visible,
-        sink_mass=lost,
-    )
-    return Attended(out * kept[..., None].to(out.dtype), joined)
+    state = _without_values(stats, log_l)
+    shown = out.to(state.l.dtype).masked_fill(state.m.isneginf()[..., None], 0.0)
+    argmax = torch.where(state.argmax < 0, state.argmax, state.argmax + first)
+    return state._replace(o=shown * state.l[..., None], argmax=argmax)
 
 
-def _shares(lse: Tensor, sink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass of the keys, mass of the sink, log-sum-exp of both; safe at lse = -inf."""
-    unseen = lse.isneginf()
-    gap = lse.masked_fill(unseen, 0.0) - sink
-    kept = gap.sigmoid().masked_fill(unseen, 0.0)
-    lost = (-gap).sigmoid().masked_fill(unseen, 1.0).masked_fill(unseen & sink.isneginf(), 0.0)
-    both = torch.logaddexp(lse.masked_fill(unseen, 0.0), sink)
-    return kept, lost, torch.where(unseen, sink, both)
+def _without_values(stats: Stats, log_l: Tensor | None) -> RowState:
+    """The state of statistics, with values of width 0."""
+    entropy, lse, m, argmax = stats.entropy, stats.lse, stats.max_logit, stats.argmax
+    if entropy is None or lse is None or m is None or argmax is None:
+        raise ArgumentError("stats", "those of softmax weights, which have an entropy", "others")
+    # keys whose logits are all -inf weigh nothing, whatever was made of their row
+    none = m.isneginf()
+    if log_l is None or lse.requires_grad:
+        grown = (lse - m).masked_fill(none, 0.0)
+        known = grown.clamp(min=0.0) if log_l is None else log_l.masked_fill(none, 0.0)
+        log_l = _with_value(grown, known)
+    l = log_l.exp().masked_fill(none, 0.0)
+    t = l * (log_l - entropy)
+    t = _with_value(t, t.clamp(max=0.0)).masked_fill(none, 0.0)
+    c = (stats.collision * l.square()).masked_fill(none, 0.0)
+    return RowState(m, l, t, c, l.new_empty(*l.shape, 0), stats.visible, argmax)
 
 
-def _surprise(p: Tensor) -> Tensor:
-    """-p log p, with a gradient of 0 at p = 0."""
-    return -(p * p.masked_fill(p == 0, 1.0).log())
+def _with_value(x: Tensor, value: Tensor) -> Tensor:
+    """A tensor with this value and the gradient of x."""
+    return x + (value - x).detach() if x.requires_grad else value
+
+
+def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) -> Attended:
+    """Attention with one more outcome that has no value: the state (sink, 1, 0, 1, 0) merged in.
+
+    Args:
+        attended: softmax attention over the keys.
+        sink: the logit of the outcome, broadcastable to the rows; -inf is no outcome.
+        log_l: as in `unread`.
+
+    Returns:
+        The same rows with the sink in entropy, lse and collision, its probability in sink_mass,
+        and the output times what it leaves to the keys. max_logit, argmax and visible are those of
+        the keys. Differentiable.
+    """
+    out, stats = attended
+    keys = _without_values(stats, log_l)
+    sink = sink.to(keys.l.dtype).expand_as(keys.l)
+    m = torch.maximum(keys.m.detach(), sink.detach())
+    _, l, t, c = _about(keys, m)
+    delta = (sink - pivot(m)).clamp(min=_NOTHING)
+    weight = delta.exp()
+    whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
+    t, c = torch.addcmul(t, delta, weight), torch.addcmul(c, weight, weight)
+    entropy, lse, collision = _statistics(m, whole, t, c)
+    joined = replace(stats, entropy=entropy, lse=lse, collision=collision, sink_mass=weight / whole)
+    # keys that are all -inf weigh nothing beside a sink, whatever their output was
+    nothing = keys.m.isneginf() & ~sink.isneginf()
+    out = out * (l / whole)[..., None].to(out.dtype)
+    return Attended(out.masked_fill(nothing[..., None], 0.0), joined)

@@ -22,8 +22,9 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from attentropy.core.errors import ArgumentTypeError
-from attentropy.core.masks import Extent, Mask, Where, causal, check_table, full
+from attentropy.core.masks import causal, full
+from attentropy.core.masks.extent import Extent, Where, check_table
+from attentropy.core.masks.mask import Mask
 
 _T = TypeVar("_T")
 SLICE = 1 << 22
@@ -31,7 +32,14 @@ ALL = slice(None)
 
 
 class Span(NamedTuple):
-    """Some batch entries, query heads, queries and keys of a call; queries may be an index [R]."""
+    """Some rows and keys of a call.
+
+    Attributes:
+        batch: batch entries.
+        heads: query heads.
+        queries: a slice, or an index [R].
+        keys: keys.
+    """
 
     batch: slice = ALL
     heads: slice = ALL
@@ -39,15 +47,23 @@ class Span(NamedTuple):
     keys: slice = ALL
 
     def of(self, x: Tensor) -> Tensor:
-        """The part of a tensor [B,H,Q] or [B,H,Q,K]; dimensions of size 1 stay as they are."""
+        """The part of a tensor [B,H,Q] or [B,H,Q,K]; dimensions of size 1 stay as they are.
+
+        Args:
+            x: any tensor that broadcasts to [B,H,Q] or [B,H,Q,K].
+        """
         return x[tuple(s if n != 1 else ALL for s, n in zip(self, x.shape, strict=False))]
 
 
 class Origin(NamedTuple):
-    """Where rows and keys stand in the whole call: first indices, or an index for each.
+    """Where rows and keys stand in the whole call.
 
-    `queries` may be an index [Q], `keys` one that broadcasts to [B,H,Q,1]; `shift` added to the
-    index of a query is its position among the keys.
+    Attributes:
+        batch: the first batch entry.
+        heads: the first query head.
+        queries: the first query, or an index [Q].
+        keys: the first key, or an index that broadcasts to [B,H,Q,1].
+        shift: what to add to the index of a query for its position among the keys.
     """
 
     batch: int
@@ -57,8 +73,36 @@ class Origin(NamedTuple):
     shift: int
 
 
+class Limits(NamedTuple):
+    """Between which keys some rows look.
+
+    Attributes:
+        lo: the least and the greatest first visible key.
+        hi: the least and the greatest end of the visible keys.
+    """
+
+    lo: tuple[int, int]
+    hi: tuple[int, int]
+
+    def hide(self, keys: range) -> bool:
+        """Whether no row sees any of the keys.
+
+        Args:
+            keys: a range of keys.
+        """
+        return self.hi[1] <= keys.start or self.lo[0] >= keys.stop
+
+    def show(self, keys: range) -> bool:
+        """Whether every row sees all the keys, as far as bounds tell.
+
+        Args:
+            keys: a range of keys.
+        """
+        return self.lo[1] <= keys.start and self.hi[0] >= keys.stop
+
+
 class Visibility(NamedTuple):
-    """Who sees whom among the rows and keys of an extent.
+    """Which keys each row of a call sees.
 
     Attributes:
         extent: sizes and device.
@@ -85,19 +129,26 @@ class Visibility(NamedTuple):
 
     @classmethod
     def of_mask(cls, mask: Mask | None, extent: Extent) -> "Visibility":
-        """What a mask shows; raises if it does not fit."""
+        """What a mask shows; raises if it does not fit.
+
+        Args:
+            mask: any mask; None shows every key.
+            extent: sizes and device of the call.
+        """
         if mask is None:
             mask = full
         if mask.table is not None:
             return cls(extent, table=check_table("mask", mask.table, extent))
         mask.fits(extent)
+        added = None if mask.added is None else check_table("mask", mask.added, extent)
         lo, hi = (_clamped(x, extent) for x in mask.interval(extent))
         if mask.is_interval:
             shape = "full" if lo is None and hi is None else "other"
-            return cls(extent, lo, hi, shape="causal" if mask is causal else shape)
+            return cls(extent, lo, hi, added=added, shape="causal" if mask is causal else shape)
         if torch.compiler.is_compiling():
-            return cls(extent, table=check_table("mask", mask.predicate(extent.where()), extent))
-        return cls(extent, lo, hi, predicate=mask)
+            table = check_table("mask", mask.predicate(extent.where()), extent)
+            return cls(extent, table=table, added=added)
+        return cls(extent, lo, hi, predicate=mask, added=added)
 
     @property
     def where(self) -> Where:
@@ -118,12 +169,12 @@ class Visibility(NamedTuple):
 
     @property
     def is_interval(self) -> bool:
-        """Do the bounds tell everything?"""
+        """Whether the bounds tell everything."""
         return self.table is None and self.predicate is None and self.added is None
 
     @property
     def hides(self) -> bool:
-        """Can any key be hidden?"""
+        """Whether any key may be hidden."""
         return not (self.is_interval and self.lo is None and self.hi is None)
 
     @property
@@ -142,7 +193,7 @@ class Visibility(NamedTuple):
         """The keys that both this and a mask show. Only a whole call meets a mask: select later.
 
         Args:
-            mask: hides more keys; it must fit the extent.
+            mask: hides more keys; it must fit the extent. What a float mask adds is added.
 
         >>> from attentropy.core.masks import Extent, causal, lookback
         >>> seen = Visibility.of_mask(causal, Extent(1, 1, 3, 3, torch.device("cpu")))
@@ -158,12 +209,13 @@ class Visibility(NamedTuple):
             hi=_joined(self.hi, other.hi, torch.minimum),
             table=_joined(self.table, other.table, torch.logical_and),
             predicate=_joined(self.predicate, other.predicate, operator.and_),
+            added=_joined(self.added, other.added, torch.add),
             shape="other" if len(shapes) > 1 else next(iter(shapes), "full"),
             counted=None,
         )
 
     def sees(self) -> Tensor:
-        """Is each key visible? Bool, broadcastable to [B,H,Q,K]."""
+        """Whether each key is visible, bool, broadcastable to [B,H,Q,K]."""
         where = self.where
         seen = torch.ones_like(where.k, dtype=torch.bool)
         if self.lo is not None:
@@ -179,11 +231,20 @@ class Visibility(NamedTuple):
         return seen
 
     def dense(self) -> Tensor:
-        """The whole of it, bool [B,H,Q,K]."""
+        """Whether each key is visible, bool [B,H,Q,K]; O(n^2) memory."""
         return self.sees().expand(self.extent[:4])
 
+    def tabled(self) -> "Visibility":
+        """The same without a predicate: a table of all that bounds, table and predicate show."""
+        table = self._replace(added=None).dense()
+        return self._replace(table=table, predicate=None, lo=None, hi=None)
+
     def select(self, span: Span) -> "Visibility":
-        """Some rows and keys; they keep their indices in the whole call."""
+        """Some rows and keys; they keep their indices in the whole call.
+
+        Args:
+            span: which rows and keys.
+        """
         before = self.origin or Origin(0, 0, 0, 0, self.extent.shift)
         sizes = [_size(part, n) for part, n in zip(span, self.extent[:4], strict=True)]
         batch, heads, queries, keys = (
@@ -206,9 +267,12 @@ class Visibility(NamedTuple):
         )
 
     def pairs(self, key: Tensor) -> "Visibility":
-        """One key for each row: `key` broadcasts to [B,H,Q], and the last dimension becomes 1.
+        """One key for each row; the last dimension becomes 1.
 
         Indices outside of the keys are hidden.
+
+        Args:
+            key: int64, broadcastable to [B,H,Q].
         """
         at = key[..., None]
         inside = (at >= 0) & (at < self.extent.keys)
@@ -233,6 +297,13 @@ class Visibility(NamedTuple):
         lo, hi = self.bounds()
         predicate = None if self.predicate is None else _asked_at(self.predicate, self.where)
         return self._replace(lo=lo, hi=hi, predicate=predicate, origin=None)
+
+    def limits(self) -> "Limits":
+        """Between which keys all rows look, as numbers: on a GPU it waits for them."""
+        keys = self.extent.keys
+        lo = (0, 0) if self.lo is None else _ends(self.lo)
+        hi = (keys, keys) if self.hi is None else _ends(self.hi)
+        return Limits(lo, hi)
 
     def bounds(self) -> tuple[Tensor | None, Tensor | None]:
         """The first visible key and one past the last, counted from the first key held here."""
@@ -306,16 +377,23 @@ def _moved(first: int | Tensor, part: slice | Tensor) -> int | Tensor:
 
 
 def gathered(x: Tensor, key: Tensor, extent: Extent) -> Tensor:
-    """The column `key` [...,1] of a table that broadcasts to [B,H,Q,K], for each row."""
+    """The column of a table that each row asks for, [...,1].
+
+    Args:
+        x: a table that broadcasts to [B,H,Q,K].
+        key: int64 [...,1], broadcastable to [B,H,Q,1].
+        extent: sizes of the call.
+    """
     shape = torch.broadcast_shapes(x.shape[:3], key.shape[:3])
     return x.expand(*shape, extent.keys).gather(-1, key.expand(*shape, 1))
 
 
-def of_float(mask: Tensor, extent: Extent) -> Visibility:
-    """A float mask: its entries of -inf hide keys."""
-    if not mask.is_floating_point():
-        raise ArgumentTypeError("mask", "a Mask, or a bool or float tensor", mask.dtype)
-    return Visibility(extent, added=check_table("mask", mask, extent))
+def _ends(x: Tensor) -> tuple[int, int]:
+    """The least and the greatest entry; 0 and 0 where there is none."""
+    if not x.numel():
+        return 0, 0
+    low, high = torch.stack(x.aminmax()).tolist()
+    return low, high
 
 
 def _clamped(bound: Tensor | None, extent: Extent) -> Tensor | None:

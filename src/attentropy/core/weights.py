@@ -44,8 +44,13 @@ class Softmax(Weights):
 class Gumbel(Weights):
     """softmax((s + g) / tau) with standard Gumbel noise g; statistics are those of these weights.
 
-    With `hard` the output takes the value of the largest s + g, an exact sample of softmax(s), and
-    gradients are those of the soft weights. A CPU `generator` makes the noise reproducible.
+    A hard output takes the value of the key with the largest s + g, which is an exact sample of
+    softmax(s); gradients are those of the soft weights.
+
+    Attributes:
+        tau: the temperature; positive.
+        hard: whether the output takes the value of one key.
+        generator: of the noise, on the CPU; makes it reproducible.
     """
 
     tau: float = 1.0
@@ -67,7 +72,8 @@ class Gumbel(Weights):
 class Hard(Weights):
     """1 at the largest logit, 0 elsewhere; entropy 0.
 
-    Queries and keys get no gradient, or that of softmax with `straight_through`.
+    Attributes:
+        straight_through: whether queries and keys get the gradient of softmax, or none.
     """
 
     straight_through: bool = False
@@ -86,7 +92,11 @@ class Linear(Weights):
 
 @dataclass(frozen=True)
 class L1(Weights):
-    """f / sum |f|, with f the unnormalised weights of `of`; a row of zeros stays zero."""
+    """f / sum |f|, with f the unnormalised weights of `of`; a row of zeros stays zero.
+
+    Attributes:
+        of: Linear() or ReluSquared().
+    """
 
     of: Linear | ReluSquared = field(default_factory=Linear)
 
@@ -96,7 +106,11 @@ class L1(Weights):
 
 @dataclass(frozen=True)
 class L2(Weights):
-    """f / sqrt(sum f^2), with f the unnormalised weights of `of`; a row of zeros stays zero."""
+    """f / sqrt(sum f^2), with f the unnormalised weights of `of`; a row of zeros stays zero.
+
+    Attributes:
+        of: Linear() or ReluSquared().
+    """
 
     of: Linear | ReluSquared = field(default_factory=Linear)
 
@@ -121,8 +135,10 @@ FEATURES: dict[str, Feature] = {
 class Kernelised(Weights):
     """phi(q) . phi(k) / sum phi(q) . phi(k), in linear time for causal and unmasked attention.
 
-    `feature` is "elu" or "elu+1", "relu", "exp", or a function with non-negative values. There are
-    no logits: scale, bias, softcap and sinks do not apply.
+    There are no logits: scale, bias, softcap and sinks do not apply.
+
+    Attributes:
+        feature: "elu" or "elu+1", "relu", "exp", or a function with non-negative values.
     """
 
     feature: str | Feature = "elu"
@@ -137,7 +153,11 @@ class Kernelised(Weights):
             )
 
     def phi(self, x: Tensor) -> Tensor:
-        """The feature map, checked to keep the leading shape."""
+        """The feature map, checked to keep the leading shape.
+
+        Args:
+            x: queries or keys.
+        """
         mapped = FEATURES[self.feature](x) if isinstance(self.feature, str) else self.feature(x)
         if not isinstance(mapped, Tensor):
             raise ArgumentTypeError("Kernelised: feature", "a map to tensors", repr(mapped))
@@ -151,8 +171,10 @@ class Kernelised(Weights):
 class Decay(Weights):
     """rate^(i - j) for keys up to the query's position i, none beyond: a linear recurrence.
 
-    `rate` in (0, 1] is one number or a tensor [H]. Queries, keys and all that makes logits are not
-    used; statistics count the keys up to the query.
+    Queries, keys and all that makes logits are not used; statistics count the keys up to the query.
+
+    Attributes:
+        rate: in (0, 1]; a number, or a tensor [H].
     """
 
     rate: float | Tensor
@@ -173,7 +195,12 @@ class Decay(Weights):
             raise ArgumentError("Decay: rate", "in (0, 1]", rates.tolist())
 
     def of_heads(self, heads: int, *, like: Tensor) -> Tensor:
-        """The rates as [H], of the dtype and device of `like`."""
+        """The rates as [H].
+
+        Args:
+            heads: H.
+            like: a tensor of the dtype and device wanted.
+        """
         rate = torch.as_tensor(self.rate, dtype=like.dtype, device=like.device)
         if rate.dim() and len(rate) not in (1, heads):
             raise ArgumentError("Decay: rate", f"a number or of shape [{heads}]", list(rate.shape))

@@ -22,18 +22,32 @@ Group = Any
 
 @dataclass(frozen=True)
 class Peers:
-    """This process within its group: `rank` of `size`."""
+    """This process within its group.
+
+    Attributes:
+        group: the ProcessGroup; None for a process alone.
+        rank: of this process in the group.
+        size: number of processes.
+    """
 
     group: Any
     rank: int
     size: int
 
     def global_rank(self, rank: int) -> int:
-        """The rank in the whole job of a rank of the group."""
+        """The rank in the whole job of a rank of the group.
+
+        Args:
+            rank: within the group.
+        """
         return rank if self.group is None else dist.get_global_rank(self.group, rank)
 
     def gather(self, x: Tensor) -> list[Tensor]:
-        """The x of every rank, all of one shape and dtype."""
+        """The x of every rank.
+
+        Args:
+            x: of the same shape and dtype on every rank.
+        """
         if self.size == 1:
             return [x]
         parts = [torch.empty_like(x) for _ in range(self.size)]
@@ -42,7 +56,11 @@ class Peers:
         return parts
 
     def scatter_sum(self, parts: list[Tensor]) -> Tensor:
-        """The sum over ranks of the part that each has for this one."""
+        """The sum over ranks of the part that each has for this one.
+
+        Args:
+            parts: one tensor for each rank.
+        """
         if self.size == 1:
             return parts[0]
         total = torch.empty_like(parts[0])
@@ -52,7 +70,11 @@ class Peers:
 
 
 def peers(group: Group = None) -> Peers:
-    """This process in a group; raises if it is no member, or the group is none."""
+    """This process in a group; raises if it is no member, or the group is none.
+
+    Args:
+        group: a ProcessGroup, a DeviceMesh of one dimension, or None for the default group.
+    """
     if group is None and not (dist.is_available() and dist.is_initialized()):
         return Peers(None, 0, 1)
     group = _process_group(group)
@@ -79,7 +101,11 @@ def _process_group(group: Group) -> Any:
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Says what was under way when another rank failed, stalled or left."""
+    """Raise DistributedError if another rank fails, stalls or leaves meanwhile.
+
+    Args:
+        what: was under way, for the message.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -1,23 +1,23 @@
 """Attention of the rows of this process over keys that travel, by any kernel for each block.
 
 Forward: each block gives rows, and rows merge. Backward: blocks travel once more; each is computed
-again and differentiated with the gradients of the merged rows (see merging). Only rows of this
+again, and what it added to the merged sums is differentiated (see merging). Only rows of this
 process and two blocks are in memory at a time.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
-from attentropy.core.visibility import Span
+from attentropy.core.visibility import Limits, Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
-from attentropy.distributed.merging import Flow, Merging, Softmax, Sums
-from attentropy.distributed.parts import Bounds, Run, bounds, cut
-from attentropy.distributed.transport import Gather, Ring
+from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
+from attentropy.distributed.parts import RowRun, cut
+from attentropy.distributed.transport import GatherRoute, RingRoute
 from attentropy.kernels.autograd import once
 
 _INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -26,38 +26,53 @@ _SLICED = ("q", "k", "v", "scale", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Journey:
-    """A call over the keys of all ranks, the way they come, and the kernel for each part."""
+    """A call over the keys of all ranks, the way they come, and the kernel for each part.
+
+    Attributes:
+        call: the rows of this rank over all keys.
+        runs: its rows that stand together.
+        limits: between which keys each run looks.
+        route: the way that keys take.
+        kernel: computes one part.
+        merging: how rows of parts become rows of the whole.
+    """
 
     call: Call
-    runs: tuple[Run, ...]
-    bounds: tuple[Bounds, ...]
-    route: Ring | Gather
+    runs: tuple[RowRun, ...]
+    limits: tuple[Limits, ...]
+    route: RingRoute | GatherRoute
     kernel: Callable[[Call], Rows]
     merging: Merging
 
-    def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_Part"]:
-        """Runs of rows against runs of keys, those left out that hide all of them."""
+    def parts(self, blocks: tuple[range, ...], k: Tensor, v: Tensor) -> Iterator["_PartCall"]:
+        """Calls of runs of rows on runs of keys; those in which every key is hidden are left out.
+
+        Args:
+            blocks: runs of keys that are here.
+            k: these keys.
+            v: these values.
+        """
         first = 0
         for keys in blocks:
             columns = slice(first, first + len(keys))
             first = columns.stop
-            for index, (run, seen) in enumerate(zip(self.runs, self.bounds, strict=True)):
-                if seen.hides(keys):
+            for index, (run, limits) in enumerate(zip(self.runs, self.limits, strict=True)):
+                if limits.hide(keys):
                     continue
                 k_part, v_part = k[:, :, columns], v[:, :, columns]
-                call = cut(self.call, run, keys, whole=seen.shows(keys), k=k_part, v=v_part)
+                call = cut(self.call, run, keys, whole=limits.show(keys), k=k_part, v=v_part)
                 if call.seen.shape != "other" or bool(call.visible.any()):
                     if not call.weights.probabilities:
                         # what divides by the number of visible keys means those of the whole
                         count = Span(queries=run.rows).of(self.call.visible)
                         call = call._replace(seen=call.seen._replace(counted=count))
-                    yield _Part(index, run, keys, columns, call)
+                    yield _PartCall(index, run, keys, columns, call)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _PartCall:
     index: int
-    run: Run
+    run: RowRun
     keys: range
     columns: slice
     call: Call
@@ -68,86 +83,109 @@ def journey(
     rows: tuple[range, ...],
     *,
     shift: int,
-    route: Ring | Gather,
+    route: RingRoute | GatherRoute,
     kernel: Callable[[Call], Rows],
 ) -> Journey:
-    """The journey of a call whose rows are these queries of the whole sequence."""
+    """The journey of a call whose rows are these queries of the whole sequence.
+
+    Args:
+        call: whose rows are queries of this rank, and whose mask is over all keys.
+        rows: which queries of the whole sequence they are.
+        shift: number of keys before the first query of the whole.
+        route: the way that keys take.
+        kernel: computes one part.
+    """
     runs, first = [], 0
     for run in rows:
-        runs.append(Run(slice(first, first + len(run)), run.start + shift))
+        runs.append(RowRun(slice(first, first + len(run)), run.start + shift))
         first += len(run)
-    seen = tuple(bounds(call, run) for run in runs)
+    limits = tuple(call.seen.select(Span(queries=run.rows)).limits() for run in runs)
     merging, weights = _merging(call.weights)
     call = call._replace(weights=weights)
-    return Journey(call, tuple(runs), seen, route, kernel, merging)
+    return Journey(call, tuple(runs), limits, route, kernel, merging)
 
 
 def _merging(weights: Weights) -> tuple[Merging, Weights]:
     """How rows merge, and the weights of a part, which are not normalised where sums are."""
     match weights:
         case L1() | L2():
-            return Sums(type(weights).__name__), weights.of
+            return SumMerging(weights), weights.of
         case Kernelised():
-            return Sums("L1"), Linear()
-        case ReluSquared() | Linear():
-            return Sums("none"), weights
+            return SumMerging(weights), Linear()
+        case ReluSquared() | Linear():  # divided by the visible keys of the whole in each part
+            return SumMerging(Linear()), weights
         case _:
-            return Softmax(), weights
+            return StateMerging(), weights
 
 
 def attend(way: Journey) -> Rows:
-    """Output and statistics of every row of this process; differentiable once."""
+    """Output and statistics of every row of this process; differentiable once.
+
+    Args:
+        way: the journey.
+    """
     inputs = (getattr(way.call, name) for name in _INPUTS)
-    results = _Travelling.apply(way, *inputs)
-    return way.merging.rows(way.call, results)
+    kept: Kept = _Travelling.apply(way, *inputs)
+    return way.merging.rows(way.call, kept)
 
 
 class _Travelling(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        results = _forward(way)
+    def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> Kept:
+        kept = _forward(way)
         ctx.way = replace(way, call=replace_tensors(way.call, dict.fromkeys(_INPUTS)))
-        ctx.save_for_backward(*inputs, *results)
-        ctx.mark_non_differentiable(*(results[i] for i in way.merging.constant))
-        ctx.set_materialize_grads(False)
-        return results
+        ctx.save_for_backward(*inputs, *kept)
+        ctx.mark_non_differentiable(*kept[way.merging.sums :])
+        return kept
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+    def backward(ctx: Any, *grads: Tensor) -> Any:
         saved = ctx.saved_tensors
-        call = replace_tensors(ctx.way.call, dict(zip(_INPUTS, saved, strict=False)))
+        inputs, kept = saved[: len(_INPUTS)], saved[len(_INPUTS) :]
+        call = replace_tensors(ctx.way.call, dict(zip(_INPUTS, inputs, strict=True)))
         needs = dict(zip(_INPUTS, ctx.needs_input_grad[1:], strict=True))
-        flow = ctx.way.merging.flow(saved[len(_INPUTS) :], grads)
-        found = _backward(replace(ctx.way, call=call), flow, needs)
+        flowing = _Flowing(kept, grads[: ctx.way.merging.sums])
+        found = _backward(replace(ctx.way, call=call), flowing, needs)
         return None, *once("ring", *found, anchors=(*saved, *grads))
+
+
+class _Flowing(NamedTuple):
+    """What was kept of all keys, and the gradients of its sums."""
+
+    kept: Kept
+    grads: Kept
+
+    def of(self, rows: slice) -> "_Flowing":
+        """The same for some of the rows."""
+        kept, grads = (tuple(x[:, :, rows] for x in part) for part in self)
+        return _Flowing(kept, grads)
 
 
 def _wide(call: Call) -> torch.dtype:
     return torch.float64 if call.q.dtype == torch.float64 else torch.float32
 
 
-def _forward(way: Journey) -> tuple[Tensor, ...]:
-    """Merged results, in float32 or better."""
+def _forward(way: Journey) -> Kept:
+    """What merging keeps of all parts, in float32 or better."""
     call, merging = way.call, way.merging
     like = call.q.new_empty(0, dtype=_wide(call))
 
-    def empty(rows: int) -> tuple[Tensor, ...]:
+    def empty(rows: int) -> Kept:
         return merging.empty((*call.q.shape[:2], rows), call.v.shape[-1], like=like)
 
-    states = [empty(run.count) for run in way.runs]
+    kept = [empty(run.count) for run in way.runs]
 
     def visit(blocks: tuple[range, ...], k: Tensor, v: Tensor) -> None:
         for part in way.parts(blocks, k, v):
-            rows = way.kernel(part.call)
-            state = states[part.index]
-            states[part.index] = merging.add(state, part.call, rows, first=part.keys.start)
+            rows, before = way.kernel(part.call), kept[part.index]
+            kept[part.index] = merging.add(before, part.call, rows, first=part.keys.start)
 
     with torch.autocast(call.q.device.type, enabled=False):
         way.route.carry(call.k, call.v, visit)
-    return merging.read(tuple(torch.cat(x, 2) for x in zip(empty(0), *states, strict=True)))
+    return tuple(torch.cat(x, 2) for x in zip(empty(0), *kept, strict=True))
 
 
-def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor | None, ...]:
+def _backward(way: Journey, flowing: _Flowing, needs: dict[str, bool]) -> tuple[Tensor | None, ...]:
     """Gradients of _INPUTS."""
     call, wide = way.call, _wide(way.call)
     wanted = [name for name in _INPUTS if needs[name]]
@@ -166,7 +204,7 @@ def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor 
         of_block = {name: torch.zeros_like(x, dtype=wide) for name, x in (("k", k), ("v", v))}
         with torch.enable_grad():
             for part in way.parts(blocks, k, v):
-                _add(part, _part_gradients(way, part, flow, wanted), {**total, **of_block})
+                _add(part, _part_gradients(way, part, flowing, wanted), {**total, **of_block})
         return of_block["k"], of_block["v"]
 
     with torch.autocast(call.q.device.type, enabled=False):
@@ -178,7 +216,7 @@ def _backward(way: Journey, flow: Flow, needs: dict[str, bool]) -> tuple[Tensor 
 
 
 def _part_gradients(
-    way: Journey, part: _Part, flow: Flow, wanted: list[str]
+    way: Journey, part: _PartCall, flowing: _Flowing, wanted: list[str]
 ) -> dict[str, Tensor | None]:
     """Gradients of one part: of its own slices, and of tables that all parts share."""
     leaves = {
@@ -186,15 +224,17 @@ def _part_gradients(
         for name in wanted
         if name in _SLICED
     }
-    rows = way.kernel(replace_tensors(part.call, leaves))
+    call = replace_tensors(part.call, leaves)
+    kept, grads = flowing.of(part.run.rows)
+    added = way.merging.added(kept, call, way.kernel(call))
     leaves |= {name: getattr(way.call, name) for name in wanted if name not in _SLICED}
-    pairs = [(x, g) for x, g in flow.rows(part.run.rows).into(rows) if x.requires_grad]
+    pairs = [(x, g) for x, g in zip(added, grads, strict=True) if x.requires_grad]
     outputs, gradients = zip(*pairs, strict=True)
     found = torch.autograd.grad(outputs, list(leaves.values()), gradients, allow_unused=True)
     return dict(zip(leaves, found, strict=True))
 
 
-def _add(part: _Part, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
+def _add(part: _PartCall, found: dict[str, Tensor | None], total: dict[str, Tensor]) -> None:
     span = Span(queries=part.run.rows, keys=slice(part.keys.start, part.keys.stop))
     places = {
         "q": lambda x: x[:, :, part.run.rows],

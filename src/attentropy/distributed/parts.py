@@ -14,8 +14,13 @@ from attentropy.core.visibility import Span
 
 
 @dataclass(frozen=True)
-class Run:
-    """Rows of a process that stand together: the first at global position `at`."""
+class RowRun:
+    """Rows of a rank that stand together.
+
+    Attributes:
+        rows: which rows of the call.
+        at: position of the first one among all keys.
+    """
 
     rows: slice
     at: int
@@ -26,42 +31,16 @@ class Run:
         return int(self.rows.stop - self.rows.start)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Between which keys every row of a run looks: the least and greatest lo and hi."""
+def cut(call: Call, run: RowRun, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
+    """The call of some rows on some keys, which count from 0 there.
 
-    lo: tuple[int, int]
-    hi: tuple[int, int]
-
-    def hides(self, keys: range) -> bool:
-        """No row sees any of the keys."""
-        return self.hi[1] <= keys.start or self.lo[0] >= keys.stop
-
-    def shows(self, keys: range) -> bool:
-        """Every row sees all the keys, as far as intervals say."""
-        return self.lo[1] <= keys.start and self.hi[0] >= keys.stop
-
-
-def bounds(call: Call, run: Run) -> Bounds:
-    """Between which keys the rows of a run look."""
-    seen, keys = call.seen.select(Span(queries=run.rows)), call.extent.keys
-    lo = (0, 0) if seen.lo is None else _range(seen.lo)
-    hi = (keys, keys) if seen.hi is None else _range(seen.hi)
-    return Bounds(lo, hi)
-
-
-def _range(x: Tensor) -> tuple[int, int]:
-    if not x.numel():
-        return 0, 0
-    low, high = torch.stack(x.aminmax()).tolist()
-    return low, high
-
-
-def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor) -> Call:
-    """The call of the rows of a run on the keys of a range, k and v.
-
-    `run.at` and `keys` are positions among the keys of the whole sequence; `whole` says that the
-    intervals show every row all of these keys.
+    Args:
+        call: over all keys of the whole sequence.
+        run: which rows; `run.at` is a position among those keys.
+        keys: which keys, as positions.
+        whole: whether the bounds show every row all of these keys.
+        k: these keys.
+        v: these values.
     """
     span = Span(queries=run.rows, keys=slice(keys.start, keys.stop))
     seen = call.seen.select(span).rebased()
@@ -81,7 +60,7 @@ def cut(call: Call, run: Run, keys: range, *, whole: bool, k: Tensor, v: Tensor)
     )
 
 
-def _shape(call: Call, run: Run, keys: range, *, whole: bool) -> str:
+def _shape(call: Call, run: RowRun, keys: range, *, whole: bool) -> str:
     if call.seen.shape == "other":
         return "other"
     if whole:
@@ -90,7 +69,7 @@ def _shape(call: Call, run: Run, keys: range, *, whole: bool) -> str:
     return "causal" if call.seen.shape == "causal" and aligned else "other"
 
 
-def _relative(call: Call, run: Run, keys: range) -> Tensor | None:
+def _relative(call: Call, run: RowRun, keys: range) -> Tensor | None:
     """What depends on the distance, as a table over the distances of the part."""
     if call.relative is None and call.slopes is None:
         return None
@@ -105,7 +84,7 @@ def _relative(call: Call, run: Run, keys: range) -> Tensor | None:
     return -call.slopes.to(wide)[:, None] * distance.abs().to(wide)
 
 
-def _seed(seed: Tensor | None, run: Run, keys: range) -> Tensor | None:
+def _seed(seed: Tensor | None, run: RowRun, keys: range) -> Tensor | None:
     """Noise of its own for each part, the same whenever the part is computed."""
     if seed is None:
         return None

@@ -22,7 +22,12 @@ Shapes = dict[tuple[str, str], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Named tensors that add up over processes, and named tensors of which the largest counts."""
+    """Numbers of one process that others' are joined with.
+
+    Attributes:
+        sums: named tensors that add up.
+        maxima: named tensors of which the largest counts.
+    """
 
     sums: Mapping[str, Tensor] = field(default_factory=dict)
     maxima: Mapping[str, Tensor] = field(default_factory=dict)
@@ -38,6 +43,9 @@ class Totals:
 
 def merge(parts: list[Totals]) -> Totals:
     """The totals of all parts together; a part need not have every name.
+
+    Args:
+        parts: totals of several processes.
 
     >>> a, b = (Totals({"n": torch.tensor(n)}, {"top": torch.tensor(n)}) for n in (2.0, 3.0))
     >>> merge([a, b, Totals()])
@@ -59,6 +67,10 @@ class Reducer:
     Every process calls `start` for every sample and reads the result of every sample, in the same
     order. A sample is one all_gather of 8 bytes per number; where a process has a name that the
     others do not know yet, one more exchange of names precedes the second try.
+
+    Args:
+        group: as in ring_attend().
+        device: where messages are made; the GPU for NCCL and the CPU otherwise if not given.
     """
 
     def __init__(self, *, group: Group = None, device: torch.device | str | None = None) -> None:
@@ -67,7 +79,11 @@ class Reducer:
         self.shapes: Shapes = {}
 
     def start(self, totals: Totals) -> "Pending":
-        """Send this process's totals on their way; `result()` of what it returns waits."""
+        """Send this process's totals on their way; `result()` of what it returns waits.
+
+        Args:
+            totals: of this process.
+        """
         mine = _packed(totals, self.shapes, device=self.device)
         parts = [torch.empty_like(mine) for _ in range(self.peers.size)]
         if self.peers.size == 1:
@@ -77,7 +93,11 @@ class Reducer:
         return Pending(self, totals, parts, dict(self.shapes), work)
 
     def agree(self, totals: Totals) -> None:
-        """Learn every name and shape that some process has."""
+        """Learn every name and shape that some process has.
+
+        Args:
+            totals: of this process.
+        """
         known: Shapes = {}
         for theirs in _everyone(self.peers, self.shapes | totals.shapes()):
             for name, shape in theirs.items():
@@ -91,7 +111,15 @@ class Reducer:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Totals on their way."""
+    """Totals on their way.
+
+    Attributes:
+        reducer: that sent them.
+        mine: the totals of this process.
+        arriving: a message of each rank.
+        shapes: the names that messages hold, and their shapes.
+        work: what to wait for; None if nothing is under way.
+    """
 
     reducer: Reducer
     mine: Totals
@@ -115,9 +143,10 @@ class Pending:
         return merge(self.parts())
 
     def joined(self) -> Totals:
-        """The tensors of all ranks side by side along the last dimension, as heads of a layer are
-        that ranks share.
-        """  # noqa: D205
+        """The tensors of all ranks, concatenated along the last dimension.
+
+        So are the heads of a layer that ranks share.
+        """
         parts = self.parts()
         both: dict[str, dict[str, Tensor]] = {"sums": {}, "maxima": {}}
         for kind, name in self.reducer.shapes:
@@ -171,6 +200,10 @@ def reduce_heads(stats: Stats, *, group: Group = None) -> HeadStats:
     """stats.per_head() of the rows of all ranks: of a batch or a sequence that they share.
 
     Every rank of the group calls it, with stats of rows or of none; all get the same.
+
+    Args:
+        stats: of rows that this rank holds.
+        group: as in ring_attend().
     """
     heads = stats.per_head()
     means = {name: heads[name] for name in heads if name not in ("rows", "max_logit")}

@@ -1,8 +1,8 @@
 """How keys and values reach the ranks that need them, and how their gradients come home.
 
-`Ring` passes blocks from rank to rank, the next on its way while the present one is worked on:
-each rank holds two blocks at a time. `Gather` gives every rank all of them at once: one collective
-instead of R - 1 hops, and O(n) memory. Both send, per rank and with R ranks, a block of
+`RingRoute` passes blocks from rank to rank, the next on its way while the present one is worked
+on: each rank holds two blocks at a time. `GatherRoute` gives every rank all of them at once: one
+collective instead of R - 1 hops, and O(n) memory. Both send, per rank and with R ranks, a block of
 B * Hk * (n / R) * (D + Dv) numbers
 
     forward   R - 1 times in the precision of k and v,
@@ -27,7 +27,11 @@ Return = Callable[[tuple[range, ...], Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass
 class Meter:
-    """Bytes that this rank has sent."""
+    """Bytes that this rank has sent.
+
+    Attributes:
+        sent: number of bytes.
+    """
 
     sent: int = 0
 
@@ -52,19 +56,38 @@ def _count(sent: int) -> None:
 
 
 @dataclass(frozen=True)
-class Gather:
-    """All blocks at once, by all_gather; gradients go home by reduce_scatter."""
+class GatherRoute:
+    """All blocks at once, by all_gather; gradients go home by reduce_scatter.
+
+    Attributes:
+        peers: this process in its group.
+        layout: which keys a rank holds.
+        keys: number of all keys.
+    """
 
     peers: Peers
     layout: Layout
     keys: int
 
     def carry(self, k: Tensor, v: Tensor, visit: Visit) -> None:
-        """Calls `visit` once, with all keys and values in the order of the sequence."""
+        """Calls `visit` once, with all keys and values in the order of the sequence.
+
+        Args:
+            k: this rank's keys.
+            v: this rank's values.
+            visit: is called with runs of positions, their keys and their values.
+        """
         visit((range(self.keys),), *self._whole(k, v))
 
     def carry_back(self, k: Tensor, v: Tensor, visit: Return) -> tuple[Tensor, Tensor]:
-        """The sum over ranks of the gradients that `visit` gives, for this rank's k and v."""
+        """The sum over ranks of the gradients that `visit` gives, for this rank's k and v.
+
+        Args:
+            k: this rank's keys.
+            v: this rank's values.
+            visit: is called with runs of positions, their keys and their values; gives their
+                gradients.
+        """
         every = torch.cat(visit((range(self.keys),), *self._whole(k, v)), -1)
         sizes = self.layout.sizes(self.keys, ranks=self.peers.size)
         parts = [
@@ -88,15 +111,27 @@ class Gather:
 
 
 @dataclass(frozen=True)
-class Ring:
-    """Blocks pass from each rank to the next; gradients travel with them, and come home."""
+class RingRoute:
+    """Blocks pass from each rank to the next; gradients travel with them, and come home.
+
+    Attributes:
+        peers: this process in its group.
+        layout: which keys a rank holds.
+        keys: number of all keys.
+    """
 
     peers: Peers
     layout: Layout
     keys: int
 
     def carry(self, k: Tensor, v: Tensor, visit: Visit) -> None:
-        """Calls `visit` with the block of every rank, starting from this one's own."""
+        """Calls `visit` with the block of every rank, starting from this one's own.
+
+        Args:
+            k: this rank's keys.
+            v: this rank's values.
+            visit: is called with runs of positions, their keys and their values.
+        """
         held = _packed(k, v)
         for step in range(self.peers.size):
             owner = self._owner(step)
@@ -111,6 +146,12 @@ class Ring:
 
         The sum for a block starts at the rank after its owner, follows the block one step behind,
         and so comes home in R - 1 hops; the owner adds its own share last.
+
+        Args:
+            k: this rank's keys.
+            v: this rank's values.
+            visit: is called with runs of positions, their keys and their values; gives their
+                gradients.
         """
         size, held = self.peers.size, _packed(k, v)
         sums: list[Tensor] = []

@@ -17,5 +17,7 @@ def attended(call: Call, rows: Rows) -> Attended:
         visible=call.visible.expand(call.q.shape[:3]),
         mass=None if isinstance(call.weights, Kernelised) else rows.mass,
     )
-    attended = Attended(rows.out, stats)
-    return attended if call.sink is None else with_sink(attended, call.sink.view(1, -1, 1))
+    found = Attended(rows.out, stats)
+    if call.sink is None:
+        return found
+    return with_sink(found, call.sink.view(1, -1, 1), log_l=rows.log_l)

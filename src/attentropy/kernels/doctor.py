@@ -1,16 +1,28 @@
-"""Which kernel serves on this machine, and why: `at.doctor()`, `attentropy doctor`."""
+"""doctor(): which kernel serves on this machine, and why."""
 
 import os
 from dataclasses import asdict, dataclass
 
 from attentropy._version import __version__
 from attentropy.kernels.fused import library
-from attentropy.kernels.fused.build import ISAS, compiler, path_of
+from attentropy.kernels.fused.build import ISAS, compiler, is_current, path_of
 
 
 @dataclass(frozen=True)
 class Health:
-    """What was found. `kernel` serves attention on the CPU; `reason` says why it is that one."""
+    """What was found on this machine.
+
+    Attributes:
+        kernel: the kernel that serves softmax attention on the CPU.
+        reason: why it is that one.
+        isa: the instruction set of the fused library that serves; None without one.
+        builds: for each instruction set whether its library was built, and from which sources.
+        threads: number of threads that torch uses.
+        pool: whose threads they are.
+        compiler: the command that would build the libraries; None if there is none.
+        cuda: whether there is a CUDA device.
+        versions: of attentropy and torch.
+    """
 
     kernel: str
     reason: str
@@ -73,5 +85,6 @@ def _reason(found: library.Library | None) -> str:
 
 
 def _state(isa: str) -> str:
-    built = "built" if path_of(isa).exists() else "not built"
+    built = "built" if is_current(isa) else "built from older sources"
+    built = built if path_of(isa).exists() else "not built"
     return built if isa in library.runnable() else f"{built} (not on this CPU)"

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.weights import Decay, Kernelised
+from attentropy.kernels.mass import receiving
 
+name = "linear"
 CHUNK = 128
 
 
 def lacks(call: Call) -> str | None:
-    """It serves Kernelised and Decay weights without mask or causally."""
+    """What keeps it from serving the call; it takes Kernelised and Decay, unmasked or causal."""
     if not isinstance(call.weights, Kernelised | Decay):
         return f"{type(call.weights).__name__} weights (only Kernelised and Decay)"
     if call.dropout:
@@ -35,6 +37,34 @@ def attend(call: Call) -> Rows:
         if isinstance(call.weights, Decay):
             return _decayed(call, call.weights)
         return _kernelised(call)
+
+
+def key_mass(call: Call) -> Tensor:
+    """sum_i w_ij [B,H,K]: the same sums, over the queries that come after a key."""
+    with torch.no_grad(), torch.autocast(call.q.device.type, enabled=False):
+        call = receiving(call)
+        if isinstance(call.weights, Decay):
+            return _decayed_mass(call, call.weights)
+        return _kernelised_mass(call)
+
+
+def _kernelised_mass(call: Call) -> Tensor:
+    causal = call.seen.shape == "causal"
+    q, k, n1 = call.q, call.k, _sizes(call)
+    w = n1.masked_fill(n1 == 0, 1.0).reciprocal().masked_fill(n1 == 0, 0.0)[..., None]
+    if not causal:
+        return _full_product(k, q, w)[..., 0]
+    # queries before the first key see nothing; then turned around, a key comes after its queries
+    q, w = (x[:, :, max(0, q.shape[2] - k.shape[2]) :].flip(2) for x in (q, w))
+    behind = k.shape[2] - q.shape[2]
+    q, w = (F.pad(x, (0, 0, 0, behind)) for x in (q, w))
+    return _causal_product(k.flip(2), q, w).flip(2)[..., 0]
+
+
+def _sizes(call: Call) -> Tensor:
+    """sum_j phi(q_i) . phi(k_j), [B,H,Q]."""
+    over = _causal_product if call.seen.shape == "causal" else _full_product
+    return over(call.q, call.k, call.v)[..., 0]
 
 
 def _kernelised(call: Call) -> Rows:
@@ -94,6 +124,15 @@ def _decayed(call: Call, weights: Decay) -> Rows:
         out.to(call.v.dtype), None, None, None, None,
         collision[..., 0].expand(rows), mass[..., 0].expand(rows),
     )  # fmt: skip
+
+
+def _decayed_mass(call: Call, weights: Decay) -> Tensor:
+    """m_j = rate * m_(j+1) + [a query stands at j], from the last key to the first."""
+    (batch, heads, queries, _), keys = call.q.shape, call.k.shape[2]
+    one = call.v.new_ones(1, heads, keys, 1)
+    stands = one.masked_fill(torch.arange(keys, device=one.device)[:, None] < keys - queries, 0.0)
+    mass = recurrence(stands.flip(2), weights.of_heads(heads, like=one)).flip(2)
+    return mass[..., 0].expand(batch, heads, keys)
 
 
 def _aligned(x: Tensor, queries: int) -> Tensor:

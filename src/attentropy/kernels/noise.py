@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from attentropy.core.masks import Where
+from attentropy.core.masks.extent import Where
 
 _LOW = 0xFFFFFFFF
 _ROUNDS = 10
@@ -62,7 +62,7 @@ def _interleaved(words: list[Tensor], where: Where) -> Tensor:
 
 
 def _is_scattered(where: Where) -> bool:
-    """Does each row have keys of its own, rather than all of them one range?"""
+    """Whether each row has keys of its own, rather than all of them one range."""
     return where.k.numel() != where.k.shape[-1]
 
 

@@ -9,28 +9,47 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows
 from attentropy.core.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
 from attentropy.kernels import noise
+from attentropy.kernels.mass import receiving, shares
+
+name = "reference"
 
 
 def lacks(call: Call) -> str | None:
-    """Nothing."""
+    """None: it serves every call."""
     return None
 
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row, by materialising everything in float64."""
     hidden = ~call.seen.dense()
+    weights, rows = _weighed(call, hidden)
+    return rows._replace(out=_mix(call, weights, hidden).to(call.v.dtype))
+
+
+def key_mass(call: Call) -> Tensor:
+    """What each key receives: the sum of its weights over all rows, [B,H,K]."""
+    with torch.no_grad():
+        call = receiving(call)
+        weights, rows = _weighed(call, ~call.seen.dense())
+        mass = (_dropped(call, weights) * shares(call, rows)).sum(2)
+    return mass.to(call.v.dtype)
+
+
+def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
+    """Weights [B,H,Q,K] in float64, and statistics; the output is one in every entry."""
     s = logits(call, hidden)
     if call.weights.probabilities:
-        rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
+        weights, rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
-        rows = _other(call, s, hidden)
+        weights, rows = _other(call, s, hidden)
     wide = torch.float64 if call.v.dtype == torch.float64 else torch.float32
     stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
-    return Rows(rows[0].to(call.v.dtype), *stats)  # type: ignore[arg-type]
+    one = call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
+    return weights, Rows(one, *stats)  # type: ignore[arg-type]
 
 
 def logits(call: Call, hidden: Tensor) -> Tensor:
-    """S [B,H,Q,K] in float64; of a hidden pair anything, without a gradient."""
+    """Final logits [B,H,Q,K] in float64; of a hidden pair anything, without a gradient."""
     s = call.scale.double()[..., None].masked_fill(hidden, 0.0) * _product(call, hidden)
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()
@@ -62,7 +81,7 @@ def _per_query_head(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
+def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     if isinstance(call.weights, Gumbel):
         drawn = noise.gumbel(_seed(call), call.seen.where, dtype=torch.float64)
         s = (s + drawn) / call.weights.tau
@@ -78,7 +97,8 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
-    return Rows(_mix(call, p, hidden), entropy, lse, m, argmax, collision)
+    log_l = (lse - m).masked_fill(unseen, 0.0)
+    return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l)
 
 
 def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,7 +125,7 @@ def _hardened(call: Call, p: Tensor, argmax: Tensor) -> tuple[Tensor, bool]:
     return one_hot + (p - p.detach() if through else 0.0), True
 
 
-def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
+def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     weights = call.weights
     m, argmax = _top(s, hidden)
     if isinstance(weights, Decay):
@@ -116,7 +136,7 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> Rows:
     f = f.masked_fill(hidden, 0.0)
     a = f * _norm(call, f)[..., None]
     collision, mass = a.square().sum(-1), a.abs().sum(-1)
-    return Rows(_mix(call, a, hidden), None, None, m, argmax, collision, mass)
+    return a, Rows(a, None, None, m, argmax, collision, mass)
 
 
 def _squares(weights: object) -> bool:
@@ -143,14 +163,20 @@ def _norm(call: Call, f: Tensor) -> Tensor:
 
 def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
     """sum_j weights_ij v_j over the visible keys; a hidden NaN stays hidden."""
-    if call.dropout:
-        where = call.seen.where
-        weights = weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
+    weights = _dropped(call, weights)
     v = _per_query_head(call.v, call.q.shape[1]).double()
     if _finite(weights, v):
         return weights @ v
     seen = v[:, :, None].masked_fill(hidden[..., None], 0.0)
     return (weights[..., None] * seen).sum(-2)
+
+
+def _dropped(call: Call, weights: Tensor) -> Tensor:
+    """Weights after dropout."""
+    if not call.dropout:
+        return weights
+    where = call.seen.where
+    return weights * noise.kept(_seed(call), where, rate=call.dropout, dtype=weights.dtype)
 
 
 def _finite(*tensors: Tensor) -> bool:

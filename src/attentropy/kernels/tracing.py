@@ -1,4 +1,4 @@
-"""Is a call being recorded instead of run?"""
+"""Tells a call that is recorded from one that is run."""
 
 import torch
 from torch import Tensor

@@ -1,1 +1,1 @@
-"""Experiments that check, on small models, what the library claims."""
+"""Experiments on small models, measured claims, the embedded model, and benchmarks."""

@@ -12,17 +12,18 @@ measured again, and the plan carries what came out.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.plan import HOLDS, METHODS, Effect, Plan
+from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Method, Plan
 from attentropy.models.record.curves import FACTORS, Curve, CurveWatch
 from attentropy.models.steer.steer import steer
 
@@ -35,8 +36,8 @@ def calibrate(
     batches: Iterable[Batch],
     lengths: Sequence[int],
     *,
-    hold: str = "entropy",
-    method: str = "empirical",
+    hold: Hold = "entropy",
+    method: Method = "empirical",
     loss: Loss | None = None,
 ) -> Plan:
     """Factors that hold each head's entropy of the first length at the others, and their effect.
@@ -53,13 +54,13 @@ def calibrate(
             next token where the output has `logits` for `input_ids`.
     """
     batches = _check(model, batches, lengths, hold=hold, method=method)
-    run = _Run(model, batches, _next_token if loss is None else loss)
+    trial = _Trial(model, batches, _next_token if loss is None else loss)
     handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
     try:
-        first = run.measure(lengths[0], FACTORS)
+        first = trial.measure(lengths[0], FACTORS)
     finally:
         handle.undo()
-    before = [first, *(run.measure(length, FACTORS) for length in lengths[1:])]
+    before = [first, *(trial.measure(length, FACTORS) for length in lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
     one = FACTORS.index(1.0)
@@ -70,13 +71,13 @@ def calibrate(
         method=method,
         lengths=tuple(lengths),
         factors=solved.factors,
-        entropy={name: tuple(curve.mean()[:, one].tolist()) for name, curve in home.items()},
-        spread={name: tuple((curve.spread / curve.rows).tolist()) for name, curve in home.items()},
+        entropy={name: _finite(curve.mean()[:, one]) for name, curve in home.items()},
+        spread={name: _finite(curve.spread / curve.rows) for name, curve in home.items()},
         unheld=solved.unheld,
     )
     handle = steer(model, plan)
     try:
-        after = [run.measure(length, (1.0,)) for length in lengths]
+        after = [trial.measure(length, (1.0,)) for length in lengths]
     finally:
         handle.undo()
     effects = (
@@ -89,7 +90,12 @@ def calibrate(
         )
         for length, b, a in zip(lengths, before, after, strict=True)
     )
-    return replace(plan, effects=tuple(effects))
+    return msgspec.structs.replace(plan, effects=tuple(effects))
+
+
+def _finite(values: Tensor) -> tuple[float | None, ...]:
+    """The numbers, None in place of what is not finite."""
+    return tuple(x if math.isfinite(x) else None for x in values.tolist())
 
 
 @dataclass(frozen=True)
@@ -99,20 +105,21 @@ class _Measured:
     curves: dict[str, Curve]
     perplexity: float | None
 
-    def entropy(self, factor: int) -> float:
-        """The mean over all heads."""
-        return float(torch.cat([c.mean()[:, factor] for c in self.curves.values()]).mean())
+    def entropy(self, factor: int) -> float | None:
+        """The mean over all heads, with one of the factors on their scale."""
+        heads = torch.cat([curve.mean()[:, factor] for curve in self.curves.values()])
+        return _finite(heads.mean()[None])[0]
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Trial:
     model: nn.Module
     batches: list[Any]
     loss: Loss
 
     @torch.no_grad()
     def measure(self, length: int, factors: tuple[float, ...]) -> _Measured:
-        """Every batch, cut to a length."""
+        """Run every batch, cut to a length, and measure."""
         training = self.model.training
         self.model.eval()
         total, tokens = 0.0, 0
@@ -129,7 +136,12 @@ class _Run:
 
 
 def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys of a change that changes nothing, to see whether one would."""
+    """Queries and keys as given: a change that changes nothing, to test whether steer() can.
+
+    Args:
+        q: queries.
+        k: keys.
+    """
     return q, k
 
 

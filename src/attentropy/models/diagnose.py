@@ -1,7 +1,9 @@
 """diagnose(): what is wrong with which heads, how one can tell, and what to do.
 
->>> with at.watch(model) as w: model(**batch)
->>> for finding in at.diagnose(w.heads()): print(finding)
+    with at.watch(model) as w:
+        model(**batch)
+    for finding in at.diagnose(w.heads()):
+        print(finding)
 
 Rows of several lengths may be given together: findings are made at each head's longest length,
 and the growth of entropy with length is judged over all of them.
@@ -11,11 +13,16 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from typing import Literal
+
+import msgspec
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.record.rows import HeadRow
+from attentropy.core.statistics import HeadRow, by_place
+from attentropy.models.slope import slopes
 
-Severity = str  # "critical", "warning" or "note"
+Severity = Literal["critical", "warning", "note"]
+ORDER: tuple[Severity, ...] = ("critical", "warning", "note")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +40,7 @@ class Thresholds:
         dead_norm: a dead head writes less than this share of its layer's median output norm.
         likeness: cosine between the weights of duplicate heads.
         slope: growth of entropy per log n; 0 is invariant, 1 is that of fixed random scores.
+            Heads that a window limits are not judged: what they see does not grow with the text.
         positional: cosine by distance beyond which a head looks at positions alone.
         least_visible: rows that see fewer keys, on average, are not judged.
         score_range: the most that logits of a row can differ, where the score is bounded (for
@@ -65,12 +73,17 @@ class Thresholds:
                 raise ArgumentError(f"Thresholds: {one.name}", ">= 0", value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something to know about some heads, each (index of its place, head).
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something to know about some heads.
 
-    `labels` names the heads, `evidence` says what was measured, `advice` what to do, and `call`
-    is the exact call where one call does it.
+    Attributes:
+        name: what it is, in two or three words.
+        severity: "critical", "warning" or "note".
+        heads: the heads, each (index of its place, head).
+        labels: the same heads by the names of their layers.
+        evidence: what was measured.
+        advice: what to do.
+        call: the exact call, where one call does it.
     """
 
     name: str
@@ -88,7 +101,12 @@ class Finding:
 
 
 def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
-    """Findings, the most serious first; none if every head is healthy."""
+    """Findings, the most serious first; none if every head is healthy.
+
+    Args:
+        rows: rows of `watch(...).heads()`, of one length or of several.
+        thresholds: where a head stops being healthy; `Thresholds()` by default.
+    """
     if not isinstance(rows, Iterable):
         raise ArgumentTypeError("rows", "rows of watch(...).heads()", type(rows).__name__)
     rows = list(rows)
@@ -98,9 +116,16 @@ def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -
     limits = Thresholds() if thresholds is None else thresholds
     here = _longest(rows)
     found = [finding for check in CHECKS for finding in check(here, limits)]
-    found += _blurring(rows, here, limits)
-    order = ("critical", "warning", "note")
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    return by_severity([*found, *blurring(rows, limits)])
+
+
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, the most serious first.
+
+    Args:
+        findings: in any order.
+    """
+    return sorted(findings, key=lambda finding: ORDER.index(finding.severity))
 
 
 def _longest(rows: list[HeadRow]) -> list[HeadRow]:
@@ -136,12 +161,22 @@ def _judged(rows: list[HeadRow], limits: Thresholds) -> list[HeadRow]:
 
 
 def random_deficit(visible: float, spread: float) -> float:
-    """Expected log n - H of n random scores of a small spread: spread^2 (n - 1) / (2 n)."""
+    """Expected log n - H of n random scores of a small spread: spread^2 (n - 1) / (2 n).
+
+    Args:
+        visible: the number n of keys.
+        spread: the standard deviation of the scores.
+    """
     return spread**2 * (visible - 1) / (2 * visible)
 
 
 def is_uniform(row: HeadRow, limits: Thresholds) -> bool:
-    """Less selective than random scores of the threshold's spread."""
+    """True if the head is less selective than random scores of `limits.random_spread`.
+
+    Args:
+        row: the head.
+        limits: where a head stops being healthy.
+    """
     return row.deficit < random_deficit(row.visible, limits.random_spread)
 
 
@@ -243,11 +278,8 @@ def _sinks(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
 
 
 def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    layers: dict[tuple[str, int, str], list[HeadRow]] = {}
-    for row in rows:
-        layers.setdefault((row.layer, row.call, row.phase), []).append(row)
     dead: list[HeadRow] = []
-    for heads in layers.values():
+    for heads in by_place(rows):
         norms = [row.output_norm for row in heads if math.isfinite(row.output_norm)]
         middle = statistics.median(norms) if norms else math.nan
         dead += [row for row in heads if row.output_norm <= limits.dead_norm * middle]
@@ -323,28 +355,25 @@ def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def slopes(rows: Iterable[HeadRow]) -> dict[tuple[str, int, int], float]:
-    """Least-squares slope of entropy on log visible for each (layer, call, head) of two lengths."""
-    points: dict[tuple[str, int, int], dict[int, HeadRow]] = {}
-    for row in rows:
-        if row.phase == "forward" and row.visible > 1 and math.isfinite(row.entropy):
-            points.setdefault((row.layer, row.call, row.head), {})[row.length] = row
-    return {
-        key: statistics.linear_regression(
-            [math.log(row.visible) for row in at.values()], [row.entropy for row in at.values()]
-        ).slope
-        for key, at in points.items()
-        if len(at) > 1
+def blurring(
+    rows: list[HeadRow], limits: Thresholds, *, reference: int | None = None
+) -> Iterator[Finding]:
+    """Heads whose entropy grows with the length of the text, over rows of several lengths.
+
+    Args:
+        rows: rows of several lengths.
+        limits: where a head stops being healthy.
+        reference: the length from which the scale should grow; the shortest by default.
+    """
+    growth = {
+        key: slope.value
+        for key, slope in slopes(rows).items()
+        if slope.against == "length" and slope.value is not None and slope.value > limits.slope
     }
-
-
-def _blurring(rows: list[HeadRow], here: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    growth = slopes(rows)
     blurred = [
         row
-        for row in here
-        if growth.get((row.layer, row.call, row.head), 0.0) > limits.slope
-        and not is_uniform(row, limits)
+        for row in _longest([row for row in rows if row.phase == "forward"])
+        if (row.layer, row.call, row.head) in growth and not is_uniform(row, limits)
     ]
     if blurred:
         values = [growth[row.layer, row.call, row.head] for row in blurred]
@@ -357,7 +386,7 @@ def _blurring(rows: list[HeadRow], here: list[HeadRow], limits: Thresholds) -> I
             f"{shortest} and {max(row.length for row in rows)} keys.",
             advice="Attention loses its focus as the input grows; let the scale grow with the "
             "length, or calibrate it head by head.",
-            call=f"at.steer(model, scale=at.LogLengthFrom({shortest}))",
+            call=f"at.steer(model, scale=at.LogLengthFrom({reference or shortest}))",
         )
 
 

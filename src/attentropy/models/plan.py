@@ -1,103 +1,126 @@
 """A plan: by which factor each head's scale grows with the length; steer takes it."""
 
-import json
 import math
-from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import msgspec
+
+from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
-from attentropy.models.steer.changes import Planned
 
-FORMAT = "attentropy.plan"
-VERSION = 1
-HOLDS = ("entropy", "normalized")
-METHODS = ("empirical", "gaussian")
+if TYPE_CHECKING:
+    from attentropy.models.steer.changes import Planned
+
+Hold = Literal["entropy", "normalized"]
+Method = Literal["empirical", "gaussian"]
+HOLDS: tuple[Hold, ...] = get_args(Hold)
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 class PlanError(AttentropyError, ValueError):
-    """A plan that cannot be read; the message says what is wrong with it."""
+    """A plan that cannot be used; the message says what is wrong with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """One length before and after: means of entropy over heads; perplexity of a language model."""
+class Effect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan did at one length.
+
+    Attributes:
+        length: the number of tokens.
+        entropy_before: the mean entropy over heads without the plan.
+        entropy_after: the same with the plan.
+        perplexity_before: the perplexity of the text, where the model predicts it.
+        perplexity_after: the same with the plan.
+    """
 
     length: int
-    entropy_before: float
-    entropy_after: float
+    entropy_before: float | None
+    entropy_after: float | None
     perplexity_before: float | None = None
     perplexity_after: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="attentropy.plan",
+):
     """Factors of the scale, `factors[layer][head][i]` at `lengths[i]`; between, linear in log n.
 
     Attributes:
+        version: that of the file format.
         model: the class that it was made for.
         reference: the length whose entropy is held; factors are 1 up to it.
         hold: "entropy", or "normalized" for H / log n.
         method: "empirical" or "gaussian".
         lengths: increasing, the reference first.
-        entropy: [head] of each layer at the reference length.
-        spread: standard deviation of a row's logits there.
+        factors: by layer, `[head][length]`.
+        entropy: by layer, `[head]` at the reference length.
+        spread: by layer, `[head]`, the standard deviation of a row's logits there.
         unheld: heads whose entropy no factor holds, as (layer, head).
         effects: what the plan did, length by length.
     """
 
+    version: Literal[1] = 1
     model: str
     reference: int
-    hold: str
-    method: str
+    hold: Hold
+    method: Method
     lengths: tuple[int, ...]
     factors: dict[str, tuple[tuple[float, ...], ...]]
-    entropy: dict[str, tuple[float, ...]]
-    spread: dict[str, tuple[float, ...]]
+    entropy: dict[str, tuple[float | None, ...]]
+    spread: dict[str, tuple[float | None, ...]]
     unheld: tuple[tuple[str, int], ...] = ()
-    effects: tuple[Effect, ...] = field(default=())
+    effects: tuple[Effect, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
 
-    def rule(self, layer: str) -> Planned | None:
-        """The factors of a layer; None where the plan has none."""
+    def rule(self, layer: str) -> "Planned | None":
+        """The factors of a layer; None where the plan has none.
+
+        Args:
+            layer: the name of the layer.
+        """
+        from attentropy.models.steer.changes import Planned
+
         factors = self.factors.get(layer)
         return None if factors is None else Planned(self.lengths, factors)
 
     def to_json(self) -> str:
         """Text that from_json reads."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        return formats.encode(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "Plan":
-        """The plan in a text; raises PlanError if anything is missing, unknown or out of range."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"a plan is JSON: {error}") from error
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise PlanError(f"this is no plan (its format is not {FORMAT!r})")
-        version = data.pop("version", None)
-        if version != VERSION:
-            raise PlanError(f"the plan has version {version}; this attentropy reads {VERSION}")
-        _check_names(data)
-        try:
-            return cls(**_typed(data))
-        except (TypeError, ValueError, AttributeError, KeyError) as error:
-            if isinstance(error, PlanError):
-                raise
-            raise PlanError(f"the plan does not have the right shape: {error}") from error
+        """The plan in a text; raises PlanError if anything is missing, unknown or out of range.
+
+        Args:
+            text: what to_json gave.
+        """
+        return formats.decode(text, cls, name="the plan", error=PlanError)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file."""
+        """Write the plan to a file.
+
+        Args:
+            path: the file.
+        """
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
-        """Read it from a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        """Read a plan from a file that `save` or `attentropy scan --calibrate` wrote.
+
+        Args:
+            path: the file.
+        """
+        data = Path(path).read_bytes()
+        return formats.decode(data, cls, name=str(path), error=PlanError)
 
     def table(self) -> Any:
         """Before and after, length by length, as a rich table."""
@@ -116,37 +139,16 @@ class Plan:
         return shown
 
 
-def _check_names(data: dict[str, Any]) -> None:
-    known = {one.name for one in fields(Plan)}
-    for name in data:
-        if name not in known:
-            raise PlanError(f"the plan has an unknown field {name!r}")
-    for name in sorted(known - {"unheld", "effects"}):
-        if name not in data:
-            raise PlanError(f"the plan lacks the field {name!r}")
-
-
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **data,
-        "lengths": tuple(data["lengths"]),
-        "factors": {k: tuple(tuple(head) for head in v) for k, v in data["factors"].items()},
-        "entropy": {k: tuple(v) for k, v in data["entropy"].items()},
-        "spread": {k: tuple(v) for k, v in data["spread"].items()},
-        "unheld": tuple((layer, head) for layer, head in data.get("unheld", ())),
-        "effects": tuple(Effect(**effect) for effect in data.get("effects", ())),
-    }
-
-
 def _check(plan: Plan) -> None:
+    """What types cannot say; types too, because nothing checks them in Python."""
     if plan.hold not in HOLDS:
         raise PlanError(f"hold must be one of {HOLDS}, got {plan.hold!r}")
     if plan.method not in METHODS:
         raise PlanError(f"method must be one of {METHODS}, got {plan.method!r}")
     lengths = plan.lengths
     whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 2 for n in lengths)
-    rising = all(a < b for a, b in pairwise(lengths))
-    if not lengths or not whole or not rising or lengths[0] != plan.reference:
+    rising = whole and all(a < b for a, b in pairwise(lengths))
+    if not lengths or not rising or lengths[0] != plan.reference:
         raise PlanError(
             f"lengths must be increasing integers from the reference {plan.reference}, "
             f"got {list(lengths)}"

@@ -3,6 +3,7 @@
 Every layer takes [B,N,embed_dim] and returns Attended(out, stats); True in a mask means visible.
 """
 
+from attentropy.core.scores import ALiBi as ALiBi
 from attentropy.nn.guards import qk_clip_ as qk_clip_
 from attentropy.nn.guards import sigma_reparam as sigma_reparam
 from attentropy.nn.init import expected_entropy as expected_entropy
@@ -24,7 +25,7 @@ from attentropy.nn.layers.variants import LinearAttention as LinearAttention
 from attentropy.nn.losses import EntropyLoss as EntropyLoss
 from attentropy.nn.losses import ZLoss as ZLoss
 from attentropy.nn.norms import QKNorm as QKNorm
-from attentropy.nn.positions.encodings import ALiBi as ALiBi
+from attentropy.nn.positions.encodings import DistanceBias as DistanceBias
 from attentropy.nn.positions.encodings import Positions as Positions
 from attentropy.nn.positions.encodings import RelativeBias as RelativeBias
 from attentropy.nn.positions.encodings import SinusoidalPositions as SinusoidalPositions

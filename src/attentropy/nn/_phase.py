@@ -1,4 +1,4 @@
-"""Is this forward pass a recomputation by activation checkpointing?"""
+"""Tells a forward pass from its recomputation by activation checkpointing."""
 
 import torch
 

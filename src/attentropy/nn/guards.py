@@ -26,7 +26,16 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float, *, group: Group = No
     Under DDP and FSDP2 every rank of `group` (None: all of them) calls it, each with its own
     statistics: m_h is the largest of all ranks, so that replicas stay equal.
 
-    Returns f [H]. Logits with a bias of position change in their score only.
+    Of logits with a bias of position, only the score changes.
+
+    Args:
+        module: a MultiheadAttention or EntropyInvariantAttention.
+        stats: what its last forward pass returned.
+        limit: the largest logit that is left alone; positive.
+        group: whose ranks agree on the largest logits.
+
+    Returns:
+        f [H].
     """
     limit = number("qk_clip_: limit", limit, above=0.0)
     if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
@@ -102,10 +111,15 @@ def sigma_reparam(module: nn.Module, *, gain: float | None = 1.0) -> nn.Module:
 
     Spectral norms are then the learned gains, whatever the optimiser does to W, and entropy cannot
     collapse faster than gains grow. sigma is followed by one power iteration for each forward pass
-    in training. `gain=None` starts at sigma(W), which leaves the layer's function as it is.
+    in training.
 
     Queries, keys and values packed in one matrix are normalised each by itself. In the state dict
     `name` becomes `parametrizations.name.original`, with `.0.gain`, `.0.u` and `.0.v` beside it.
+
+    Args:
+        module: any module with linear projections; it is changed in place.
+        gain: of each projection at first; None starts at sigma(W), which leaves the layer's
+            function as it is.
     """
     if gain is not None:
         number("sigma_reparam: gain", gain, above=0.0)

@@ -30,6 +30,9 @@ def xavier(layer: "MultiheadAttention") -> None:
 
     torch initialises its packed projection as one matrix of 3 d_model rows, which makes queries
     and keys smaller.
+
+    Args:
+        layer: whose weights are drawn.
     """
     for weight in (layer.q_weight, layer.k_weight, layer.v_weight, layer.o_weight):
         nn.init.xavier_uniform_(weight)
@@ -79,6 +82,11 @@ def logit_spread(layer: "MultiheadAttention", n: int, *, inputs: float = 1.0) ->
     scale^2 v tr(W_K W_K^T (v W_Q W_Q^T + b_Q b_Q^T)); the bias of keys shifts whole rows and
     drops out. With qk_norm it is scale^2 sum_i (g_i h_i)^2 for gains g, h; with the cosine score
     scale^2 / d.
+
+    Args:
+        layer: a MultiheadAttention or EntropyInvariantAttention.
+        n: visible keys of a row.
+        inputs: variance of the entries of the layer's inputs.
     """
     count("n", n)
     number("inputs", inputs, above=0.0)
@@ -121,6 +129,11 @@ def expected_entropy(layer: "MultiheadAttention", n: int, *, inputs: float = 1.0
 
     Rows are taken as Gaussian with the spread of `logit_spread`, for which the expected entropy is
     exact. Positions and biases on the logits are left out.
+
+    Args:
+        layer: a MultiheadAttention or EntropyInvariantAttention.
+        n: visible keys of a row.
+        inputs: variance of the entries of the layer's inputs.
 
     >>> import attentropy as at
     >>> layer = at.nn.MultiheadAttention(512, 8, init=at.nn.score_variance(1.0))

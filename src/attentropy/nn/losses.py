@@ -52,7 +52,11 @@ class EntropyLoss(nn.Module):
         self.band = _band((target, target) if band is None and target is not None else band)
 
     def forward(self, stats: Stats | Iterable[Stats]) -> Tensor:
-        """The loss of the statistics of one layer, or the mean over layers."""
+        """The loss of the statistics of one layer, or the mean over layers.
+
+        Args:
+            stats: of one layer, or of several.
+        """
         return _mean_over(stats, self._of)
 
     def _of(self, stats: Stats) -> Tensor:
@@ -83,6 +87,9 @@ class ZLoss(nn.Module):
     """coefficient * mean lse^2: keeps log-sum-exp, and with it the logits, near zero.
 
     Softmax does not change when a constant is added to a row's logits; this loss pins it.
+
+    Args:
+        coefficient: positive.
     """
 
     def __init__(self, coefficient: float = 1e-4) -> None:
@@ -90,7 +97,11 @@ class ZLoss(nn.Module):
         self.coefficient = number("ZLoss: coefficient", coefficient, above=0.0)
 
     def forward(self, stats: Stats | Iterable[Stats]) -> Tensor:
-        """The loss of the statistics of one layer, or the mean over layers."""
+        """The loss of the statistics of one layer, or the mean over layers.
+
+        Args:
+            stats: of one layer, or of several.
+        """
         return _mean_over(stats, self._of)
 
     def _of(self, stats: Stats) -> Tensor:

@@ -18,6 +18,11 @@ class QKNorm(nn.Module):
 
     "rms" divides by sqrt(mean x^2 + eps), "layer" takes the mean off first and adds a bias. State
     dict: `q.weight`, `k.weight`, and for "layer" `q.bias`, `k.bias`, each [head_dim].
+
+    Args:
+        head_dim: width of a head.
+        kind: "rms" or "layer".
+        eps: added to the mean square.
     """
 
     def __init__(self, head_dim: int, kind: str = "rms", *, eps: float = 1e-6) -> None:
@@ -29,15 +34,28 @@ class QKNorm(nn.Module):
         self.q, self.k = (KINDS[kind](head_dim, eps=eps) for _ in range(2))
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, normalised over the last dimension."""
+        """Queries and keys, normalised over the last dimension.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         return self.queries(q), self.keys(k)
 
     def queries(self, q: Tensor) -> Tensor:
-        """Normalised queries, of the dtype they came in."""
+        """Normalised queries, of the dtype they came in.
+
+        Args:
+            q: queries [B,H,Q,D].
+        """
         normed: Tensor = self.q(q.to(self.q.weight.dtype))
         return normed.to(q.dtype)
 
     def keys(self, k: Tensor) -> Tensor:
-        """Normalised keys, of the dtype they came in."""
+        """Normalised keys, of the dtype they came in.
+
+        Args:
+            k: keys [B,Hk,K,D].
+        """
         normed: Tensor = self.k(k.to(self.k.weight.dtype))
         return normed.to(k.dtype)

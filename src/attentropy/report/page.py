@@ -42,7 +42,14 @@ _ESCAPES = {
 
 
 def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str = "") -> str:
-    """The page. `live` is the address of fresh data on the page's own server, if it has one."""
+    """One HTML file that holds everything it shows.
+
+    Args:
+        payload: what the page's scripts read.
+        title: that of the browser window.
+        summary: sentences that are shown without scripts.
+        live: the address of fresh data on the page's own server, if it has one.
+    """
     vendor, app = asset("vendor/echarts.min.js"), application()
     parts = {
         "csp": policy(vendor, app, live=live),
@@ -72,6 +79,10 @@ def policy(*scripts: str, live: str = "") -> str:
     """The content security policy: these scripts by hash, styles, no network at all.
 
     With `live` the page may ask its own server for fresh data.
+
+    Args:
+        scripts: the only scripts that may run.
+        live: the address of fresh data on the page's own server, if it has one.
     """
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     connect = "'self'" if live else "'none'"

@@ -12,13 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from attentropy.models.record.profile import Profile
 from attentropy.scans.judging import words
-from attentropy.scans.schema import Measure, Number, Scan
+from attentropy.scans.schema import Scan
 
 SPREADS = np.concatenate([np.linspace(0.0, 4.0, 17), np.geomspace(4.5, 60.0, 10)])
 RULES = ("theory, 1/√d", "LogLengthFrom", "HoldEntropy", "LogLength(κ=1)")
 METHODS = (
-    ("Slope", "dH / d log n", "Least squares of a head's mean entropy on log n, all lengths."),
+    (
+        "Slope",
+        "dH / d log n",
+        "Least squares of a head's mean entropy on log n, n the length of the text; on the "
+        "visible keys where a window limits them.",
+    ),
     (
         "Uniform",
         "H = log n",
@@ -54,30 +60,31 @@ METHODS = (
 
 
 def predict(scan: Scan) -> dict[str, Any] | None:
-    """Rules, and [layer][head][rule][length] entropies; None without a measure."""
+    """Entropies by rule, `curves[layer][head][rule][length]`; None without a measure.
+
+    `uniform[layer][length]` is the most that there can be: the logarithm of the visible keys.
+    """
     home = words.home(scan)
     if home is None:
         return None
-    counts = [_keys(measure) for measure in scan.measures]
+    at_home = home.table("entropy")
+    counts = [[_keys(m.profiles[i]) for m in scan.measures] for i, _ in enumerate(scan.layers)]
     curves = [
-        [
-            _head(home.statistics["entropy"][layer][head], _keys(home), counts, part.head_dim)
-            for head in range(part.heads)
-        ]
-        for layer, part in enumerate(scan.layers)
+        [_head(entropy, _keys(home.profiles[i]), counts[i], layer.head_dim) for entropy in heads]
+        for i, (layer, heads) in enumerate(zip(scan.layers, at_home, strict=True))
     ]
     return {
         "reference": home.length,
         "rules": RULES,
-        "uniform": [math.log(count) for count in counts],
+        "uniform": [[math.log(count) for count in layer] for layer in counts],
         "curves": curves,
         "methods": METHODS,
     }
 
 
 def _head(
-    measured: Number, reference: float, counts: list[float], head_dim: int
-) -> list[list[Number]]:
+    measured: float | None, reference: float, counts: list[float], head_dim: int
+) -> list[list[float | None]]:
     if measured is None:
         return [[None] * len(counts) for _ in RULES]
     spread = effective_spread(reference, measured)
@@ -92,7 +99,7 @@ def _head(
 
 def _factors(
     spread: float, reference: float, counts: list[float], head_dim: int
-) -> tuple[Sequence[Number], ...]:
+) -> tuple[Sequence[float | None], ...]:
     """How much each of RULES multiplies the logits at each length; None where d is not known."""
     growth = [math.log(n / reference) for n in counts]
     log_reference = math.log(max(reference, 2.0))
@@ -106,12 +113,22 @@ def _factors(
 
 
 def effective_spread(n: float, entropy: float) -> float:
-    """The spread at which n Gaussian scores have this entropy; at most the largest tabulated."""
+    """The spread at which n Gaussian scores have this entropy; at most the largest tabulated.
+
+    Args:
+        n: the number of keys.
+        entropy: the measured entropy.
+    """
     return float(np.interp(entropy, _entropies(round(n, 6))[::-1], SPREADS[::-1]))
 
 
 def expected_entropy(n: float, spread: float) -> float:
-    """The mean entropy of n Gaussian scores, between tabulated spreads by monotone cubics."""
+    """The mean entropy of n Gaussian scores, between tabulated spreads by monotone cubics.
+
+    Args:
+        n: the number of keys.
+        spread: the standard deviation of the scores.
+    """
     return float(_curve(round(n, 6))(min(spread, SPREADS[-1])))
 
 
@@ -129,7 +146,7 @@ def _entropies(n: float) -> np.ndarray:
     return np.asarray(exact(n, SPREADS), dtype=float)
 
 
-def _keys(measure: Measure) -> float:
+def _keys(profile: Profile) -> float:
     """The geometric mean of the number of visible keys, that of a typical row."""
-    logs = [math.log(max(visible, 1.0)) for visible in measure.profile.visible]
+    logs = [math.log(max(visible or 1.0, 1.0)) for visible in profile.visible]
     return math.exp(sum(logs) / len(logs))

@@ -29,6 +29,10 @@ def application(root: Path, *, host: str = "127.0.0.1") -> Any:
 
     On a loopback host only requests that name a loopback host are answered, so that a page of
     another site cannot read it through a name that resolves to this machine.
+
+    Args:
+        root: the folder.
+        host: the address that it will listen on.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -44,7 +48,7 @@ def application(root: Path, *, host: str = "127.0.0.1") -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Does `host` stay on this machine?"""
+    """True if only this machine can reach `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -56,10 +60,12 @@ def _routes(root: Path) -> list[Any]:
     from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
-    def entry_of(request: Request, kind: str) -> shelf.Entry | None:
+    def entry_of(request: Request, kind: str) -> shelf.ShelfEntry | None:
         return shelf.find(root, kind, request.path_params["id"])
 
-    def answer(kind: str, make: Callable[[shelf.Entry], Response]) -> Callable[[Request], Response]:
+    def answer(
+        kind: str, make: Callable[[shelf.ShelfEntry], Response]
+    ) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
             entry = entry_of(request, kind)
             if entry is None:
@@ -99,16 +105,16 @@ def _list(root: Path) -> dict[str, Any]:
     return {"kind": "index", "root": root.name, "entries": found}
 
 
-def _scan(entry: shelf.Entry) -> str:
+def _scan(entry: shelf.ShelfEntry) -> str:
     scan = shelf.load_scan(entry)
     return scan_page(scan, live="" if scan.complete else _address("scan", entry))
 
 
-def _run(entry: shelf.Entry) -> str:
+def _run(entry: shelf.ShelfEntry) -> str:
     return run_page(shelf.load_run(entry), live=_address("run", entry))
 
 
-def _address(kind: str, entry: shelf.Entry) -> str:
+def _address(kind: str, entry: shelf.ShelfEntry) -> str:
     from urllib.parse import quote
 
     return f"/api/{kind}/{quote(entry.id)}"

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attentropy.core.errors import AttentropyError
-from attentropy.report.run import Run, headline
-from attentropy.report.runstore import is_run, read_run
+from attentropy.report.run import headline
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan, decode
+from attentropy.training.runstore import StoredRun, is_run, read
 
 DEPTH = 4
 MOST = 500
 
 
 @dataclass(frozen=True)
-class Entry:
+class ShelfEntry:
     """One file; `id` is its path below the folder, with / on every system."""
 
     kind: Literal["scan", "run"]
@@ -35,18 +35,24 @@ class Entry:
         return "-".join(f"{stat.st_mtime_ns:x}.{stat.st_size:x}" for stat in stats)
 
 
-def entries(root: Path) -> list[Entry]:
+def entries(root: Path) -> list[ShelfEntry]:
     """Every scan and run at most `DEPTH` folders below root, newest first, links not followed."""
     found = sorted(_search(root), key=lambda entry: entry.path.stat().st_mtime, reverse=True)
     return found[:MOST]
 
 
-def find(root: Path, kind: str, name: str) -> Entry | None:
-    """The entry of that name, or None."""
+def find(root: Path, kind: str, name: str) -> ShelfEntry | None:
+    """The entry of that name, or None.
+
+    Args:
+        root: the folder.
+        kind: "scan" or "run".
+        name: the path of the file below root.
+    """
     return next((one for one in entries(root) if one.kind == kind and one.id == name), None)
 
 
-def describe(entry: Entry) -> dict[str, Any]:
+def describe(entry: ShelfEntry) -> dict[str, Any]:
     """What the list shows; a file that cannot be read says why."""
     shown = {"kind": entry.kind, "id": entry.id, "changed": entry.path.stat().st_mtime}
     try:
@@ -61,17 +67,17 @@ def describe(entry: Entry) -> dict[str, Any]:
     return {**shown, **more}
 
 
-def load_scan(entry: Entry) -> Scan:
+def load_scan(entry: ShelfEntry) -> Scan:
     """Read the entry's scan."""
     return decode(entry.path.read_bytes(), name=entry.id)
 
 
-def load_run(entry: Entry) -> Run:
+def load_run(entry: ShelfEntry) -> StoredRun:
     """Read the entry's run."""
-    return read_run(entry.path)
+    return read(entry.path)
 
 
-def _search(root: Path) -> Iterator[Entry]:
+def _search(root: Path) -> Iterator[ShelfEntry]:
     base = len(root.parts)
     for folder, folders, files in os.walk(root):
         here = Path(folder)
@@ -82,9 +88,9 @@ def _search(root: Path) -> Iterator[Entry]:
             if path.is_symlink():
                 continue
             if name == "scan.json" or name.endswith(".scan.json"):
-                yield Entry("scan", path.relative_to(root).as_posix(), path)
+                yield ShelfEntry("scan", path.relative_to(root).as_posix(), path)
             elif is_run(path):
-                yield Entry("run", path.relative_to(root).as_posix(), path)
+                yield ShelfEntry("run", path.relative_to(root).as_posix(), path)
 
 
 def _scan(scan: Scan) -> dict[str, Any]:
@@ -92,16 +98,16 @@ def _scan(scan: Scan) -> dict[str, Any]:
     return {
         "name": scan.model.name,
         "headline": words.headline(scan),
-        "facts": [f"{words.count_heads(scan):,} heads", f"lengths {lengths}", scan.created],
+        "facts": [f"{scan.heads:,} heads", f"lengths {lengths}", scan.created],
         "running": not scan.complete,
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: StoredRun) -> dict[str, Any]:
     step = f"step {run.steps[-1]:,}" if run.steps else "no sample yet"
     return {
         "name": run.name,
         "headline": headline(run),
-        "facts": [f"{sum(run.heads):,} heads", step, f"{len(run.alarms):,} alarms"],
+        "facts": [f"{sum(run.heads):,} heads", step, f"{len(run.alerts):,} alarms"],
         "running": run.running,
     }

@@ -4,175 +4,247 @@ import datetime
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attentropy._version import __version__
-from attentropy.core.errors import AttentropyError
-from attentropy.scans.judging.advice import advise
-from attentropy.scans.judging.findings import diagnosed
-from attentropy.scans.judging.trend import slopes
-from attentropy.scans.listener import Listener
-from attentropy.scans.loading.inputs import describe_ids
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.scans.errors import ScanError
+from attentropy.scans.judging import calibration
+from attentropy.scans.judging.judge import judge
+from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
-from attentropy.scans.measuring.measure import Found, measure
-from attentropy.scans.schema import Input, Layer, Measure, Model, Scan, ScanError, Skipped
+from attentropy.scans.measuring.measure import measure
+from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
+
+Keep = Callable[[Scan], object]
+
+
+class Listener:
+    """Is told how far a scan is; this one does nothing with it."""
+
+    def stage(self, text: str) -> None:
+        """A new part of the work begins.
+
+        Args:
+            text: what is done now.
+        """
+
+    def begin(self, total: int) -> None:
+        """The amount of work is known.
+
+        Args:
+            total: the amount of work.
+        """
+
+    def advance(self, work: int) -> None:
+        """So much of the work is done.
+
+        Args:
+            work: the amount that was done since the last call.
+        """
+
+    def say(self, text: str) -> None:
+        """Something that the user should know now.
+
+        Args:
+            text: a sentence.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where model and tokens come from, for the record."""
+class Provenance:
+    """Where model and tokens come from, for the record.
 
-    model: Model
-    text: Input
+    Attributes:
+        model: what is scanned.
+        text: what it reads.
+        command: the command line, if one asked for the scan.
+        load: the Python that loads the model.
+        label: one token id to text, for the axes of attention maps.
+        began: when the work began, by time.perf_counter().
+    """
+
+    model: ScannedModel
+    text: ScannedText
     command: str = ""
     load: str = "model = ..."
     label: Callable[[int], str] = str
     began: float = field(default_factory=time.perf_counter)
 
 
-@dataclass
-class _State:
-    layers: list[Layer] = field(default_factory=list)
-    measures: list[Measure] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-
-
 def scan(
     model: nn.Module,
-    tokens: Tensor,
+    tokens: Readable,
     *,
     lengths: Sequence[int] | None = None,
     batch: int = 4,
     calibrate: bool = False,
-    origin: Origin | None = None,
+    provenance: Provenance | None = None,
     done: Scan | None = None,
     listener: Listener | None = None,
-    keep: Callable[[Scan], object] | None = None,
+    keep: Keep | None = None,
 ) -> Scan:
-    """Every head of `model` at several lengths, while it reads `tokens` in windows of each.
+    """Measure every head of `model` at several lengths, while it reads `tokens` in windows of each.
 
     Args:
         model: anything that `watch` can watch, called with ids [B, n].
-        tokens: one row of ids.
+        tokens: ids of tokens (a tensor, an array or a list of integers; the rows of a table
+            follow one another), or a string where the model has a `tokenizer` or reads bytes.
         lengths: increasing; by default from 64 up to four times the trained length.
-        batch: windows of the longest length in one forward pass.
+        batch: the number of windows of the longest length in one forward pass.
         calibrate: also find scales that hold the entropy, and measure their effect.
-        origin: where model and tokens come from, for the record.
+        provenance: where model and tokens come from, for the record.
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
-        listener: hears how far it is.
+        listener: is told how far the scan is.
         keep: receives the scan so far after every length.
-    """
-    origin = origin or _origin(model, tokens)
-    listener = listener or Listener()
-    asked = spans.default(origin.model, len(tokens)) if lengths is None else spans.check(lengths)
-    wanted, skipped = spans.usable(asked, origin.model, len(tokens))
-    if calibrate:
-        from attentropy.scans.judging.calibration import calibrated, check
 
-        check(model, origin.model, tokens, wanted)
-    for skip in skipped:
-        listener.say(f"length {skip.length:,} is left out: {skip.reason}")
-    reader = _Reader(model, spans.Windows.of(tokens, wanted, batch=batch), listener)
-    state = _State(skipped=skipped, layers=done.layers if done else [])
-    listener.begin(sum(reader.work(length) for length in wanted))
-    for length in wanted:
-        _one_length(state, reader, length, done)
-        if keep is not None and state.measures:
-            keep(_assemble(state, origin, complete=False))
-    if not state.measures:
-        raise ScanError(f"no length could be measured: {state.skipped[-1].reason}")
-    found = _assemble(state, origin, complete=True)
-    listener.stage("drawing attention maps")
-    found.maps = draw_maps(model, tokens[: found.lengths[-1]], found.layers, label=origin.label)
+    >>> from attentropy.lab.embedded import load_embedded
+    >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
+    >>> found.lengths, found.heads, len(found.measures[0].rows)
+    ([64, 128], 20, 20)
+    """
+    _check(model, batch)
+    text = of(tokens, model)
+    provenance = provenance or _provenance(model, text)
+    if done is not None:
+        _check_same_work(done, provenance)
+    about, ids = provenance.model, text.ids
+    asked = spans.default(about, len(ids)) if lengths is None else spans.check(lengths)
+    wanted, skipped = spans.usable(asked, about, len(ids))
     if calibrate:
-        listener.stage("calibrating")
-        found.calibration = calibrated(model, reader.text, found)
-    found.advice = advise(found)
-    found.seconds = round(time.perf_counter() - origin.began, 3)
+        calibration.check(model, about, ids, wanted)
+    windows = spans.Windows.of(ids, wanted, batch=batch)
+    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
+    work.measure_all(wanted, done, keep=keep)
+    found = work.assemble(complete=True)
+    work.listener.stage("drawing attention maps")
+    found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
+    if calibrate:
+        work.listener.stage("calibrating")
+        found.plan = calibration.calibrated(model, windows, found)
+        judge(found)
+    found.seconds = work.seconds
     return found
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """The model with its text, cut into windows of any length."""
+@dataclass
+class _Work:
+    """The model with its text, and what was measured so far."""
 
     model: nn.Module
     text: spans.Windows
+    provenance: Provenance
     listener: Listener
+    skipped: list[Skipped]
+    measures: list[Measure] = field(default_factory=list)
 
-    def work(self, length: int, tokens: int | None = None) -> int:
+    @property
+    def seconds(self) -> float:
+        """How long it took so far."""
+        return round(time.perf_counter() - self.provenance.began, 3)
+
+    def amount(self, length: int, tokens: int | None = None) -> int:
         """Tokens weighed by what they cost: the attention of a token grows with the length."""
         if tokens is None:
             tokens = sum(window.numel() for window in self.text.cut(length))
         return round(tokens * (1 + length / 2048))
 
-    def measure(self, length: int) -> Found:
+    def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
+        """Measure every length that was not done before; `keep` gets the scan after each."""
+        for skip in self.skipped:
+            self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
+        self.listener.begin(sum(self.amount(length) for length in lengths))
+        known = {measure.length: measure for measure in (done.measures if done else ())}
+        for length in lengths:
+            if length in known:
+                self.measures.append(known[length])
+                self.listener.advance(self.amount(length))
+            else:
+                self._measure(length)
+            if keep is not None and self.measures:
+                keep(self.assemble(complete=False))
+        if not self.measures:
+            reason = self.skipped[-1].reason
+            raise ScanError("no length could be measured: {reason}", reason=reason)
+
+    def _measure(self, length: int) -> None:
+        """Measure a length, or note why the model refuses it."""
         self.listener.stage(f"length {length:,}")
-        return measure(
-            self.model,
-            self.text.cut(length),
-            tick=lambda tokens: self.listener.advance(self.work(length, tokens)),
-        )
+        tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
+        try:
+            self.measures.append(measure(self.model, self.text.cut(length), tick=tick))
+        except AttentropyError:
+            raise
+        except Exception as error:  # whatever the code of a model raises
+            self._refused(length, error)
 
-
-def _one_length(state: _State, reader: _Reader, length: int, done: Scan | None) -> None:
-    """Measure a length, take it from the stopped scan, or note why the model refuses it."""
-    old = next((m for m in done.measures if m.length == length), None) if done else None
-    if old is not None:
-        state.measures.append(old)
-        reader.listener.advance(reader.work(length))
-        return
-    try:
-        found = reader.measure(length)
-    except AttentropyError:
-        raise
-    except Exception as error:  # whatever the code of a model raises
-        if not state.measures:
+    def _refused(self, length: int, error: Exception) -> None:
+        if not self.measures:
             said = f"{type(error).__name__}: {_first_line(error)}"
-            raise ScanError(f"the model cannot read {length:,} tokens: {said}") from error
+            text = "the model cannot read {length:,} tokens: {said}"
+            raise ScanError(text, length=length, said=said) from error
         reason = f"the model refuses it ({_first_line(error)})"
-        state.skipped.append(Skipped(length=length, reason=reason))
-        reader.listener.say(f"length {length:,} is left out: {reason}")
-        return
-    state.measures.append(found.measure)
-    state.layers = found.layers
+        self.skipped.append(Skipped(length=length, reason=reason))
+        self.listener.say(f"length {length:,} is left out: {reason}")
+
+    def assemble(self, *, complete: bool) -> Scan:
+        """What was measured so far as a scan, judged."""
+        measured = [measure.length for measure in self.measures]
+        load = self.provenance.load
+        found = Scan(
+            attentropy=__version__,
+            torch=str(torch.__version__),
+            created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            seconds=self.seconds,
+            threads=torch.get_num_threads(),
+            command=self.provenance.command,
+            call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
+            complete=complete,
+            model=self.provenance.model,
+            input=self.provenance.text,
+            measures=list(self.measures),
+            skipped=list(self.skipped),
+            slopes=[],
+            findings=[],
+            advice=[],
+        )
+        judge(found)
+        return found
 
 
-def _assemble(state: _State, origin: Origin, *, complete: bool) -> Scan:
-    measured = [measure.length for measure in state.measures]
-    found = Scan(
-        attentropy=__version__,
-        torch=str(torch.__version__),
-        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        seconds=round(time.perf_counter() - origin.began, 3),
-        threads=torch.get_num_threads(),
-        command=origin.command,
-        call=f"import attentropy as at\n{origin.load}\nat.scan(model, tokens, lengths={measured})",
-        complete=complete,
-        model=origin.model,
-        input=origin.text,
-        layers=state.layers,
-        lengths=measured,
-        measures=state.measures,
-        skipped=state.skipped,
-        slopes=slopes(state.measures),
-        findings=[],
-        advice=[],
-    )
-    found.findings = diagnosed(found)
-    return found
-
-
-def _origin(model: nn.Module, tokens: Tensor) -> Origin:
+def _provenance(model: nn.Module, text: Tokens) -> Provenance:
     parameter = next(iter(model.parameters()), None)
     where = Placement() if parameter is None else Placement.of(parameter)
     about = describe_model(model, type(model).__name__, "module", where)
-    text = describe_ids(tokens, description="tokens", files=[], tokenizer="given as ids")
-    return Origin(model=about, text=text)
+    return Provenance(model=about, text=text.about)
+
+
+def _check(model: Any, batch: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ArgumentError("batch", "an integer >= 1", repr(batch))
+
+
+def _check_same_work(done: Scan, now: Provenance) -> None:
+    """Refuse to go on with a scan of another model or text."""
+    if not isinstance(done, Scan):
+        raise ArgumentTypeError("done", "a Scan", type(done).__name__)
+    pairs = (
+        ("model", done.model.source, now.model.source),
+        ("number of parameters", done.model.parameters, now.model.parameters),
+        ("dtype", done.model.dtype, now.model.dtype),
+        ("text", done.input.sha256, now.text.sha256),
+    )
+    for what, before, here in pairs:
+        if before != here:
+            text = "{done}: the stopped scan has another {what}: {before}, not {here}"
+            raise ScanError(text, what=what, before=before, here=here)
 
 
 def _first_line(error: BaseException) -> str:

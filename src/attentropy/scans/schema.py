@@ -1,34 +1,40 @@
-"""scan.json, version 1: what a scan measured, typed; docs/scan-schema.md describes every field.
+"""scan.json, version 2: what a scan measured, typed; docs/scan-schema.md describes every field.
 
-Tables of heads are lists of layers, each a list of heads: `table[layer][head]`. A number that
-does not exist (a row without a choice, a perplexity of an encoder) is None, in JSON null.
+The head rows of each length are kept whole, and tables, slopes and findings are made from them.
+A number that is not finite (a row without a choice, a perplexity of an encoder) is null in JSON.
 """
 
-from typing import Any, Literal
+import math
+from typing import Literal
 
 import msgspec
 
-from attentropy.core.errors import AttentropyError
-from attentropy.scans.judging.statistics import DIAGNOSTIC, STATISTIC
+from attentropy.core import formats
+from attentropy.core.statistics import HeadRow, by_place
+from attentropy.models.diagnose import Finding
+from attentropy.models.plan import Plan
+from attentropy.models.record.profile import Profile
+from attentropy.models.slope import Slope
+from attentropy.scans.errors import ScanError
 
-VERSION = 1
-
-Number = float | None
-Table = list[list[Number]]
-Curves = list[list[list[Number]]]
-Head = tuple[int, int]
-
-
-class ScanError(AttentropyError, ValueError):
-    """A scan file or a request for a scan is not usable; the message is one sentence."""
+HeadTable = list[list[float | None]]
 
 
-class _Part(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of the file: unknown fields are refused, so that misspellings show."""
+class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
+    """The model that was scanned.
 
-
-class Model(_Part):
-    """What was scanned."""
+    Attributes:
+        name: how people call it.
+        source: a path, "embedded", or "package.module:factory".
+        kind: where it comes from.
+        architecture: the name of its class.
+        parameters: the number of its parameters.
+        dtype: the precision of its weights.
+        device: where it ran.
+        trained_length: the length that it was trained at, if it is known.
+        maximum_length: the longest input that it takes, if there is a limit.
+        note: anything else, such as that weights were 4-bit.
+    """
 
     name: str
     source: str
@@ -42,8 +48,16 @@ class Model(_Part):
     note: str = ""
 
 
-class Input(_Part):
-    """What it read."""
+class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
+    """The text that the model read.
+
+    Attributes:
+        description: what it is, in a few words.
+        files: the files that it comes from.
+        tokens: the number of its tokens.
+        tokenizer: what made tokens of it.
+        sha256: that of the tokens as little-endian int64.
+    """
 
     description: str
     files: list[str]
@@ -52,93 +66,65 @@ class Input(_Part):
     sha256: str
 
 
-class Layer(_Part):
-    """One attention module; `name` is its name in the model."""
+class Measure(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything measured at one length.
 
-    name: str
-    heads: int
-    head_dim: int
-    kind: Literal["self", "cross"] = "self"
-    causal: bool = True
-
-
-class Profile(_Part):
-    """Statistics along the sequence, averaged over bins of query positions.
-
-    `positions` are the centres of the bins, `visible` the mean number of visible keys in each;
-    `entropy` and `distance` are `[layer][head][bin]`.
+    Attributes:
+        length: the number of tokens in a window.
+        sequences: the number of windows read.
+        tokens: the number of tokens read.
+        seconds: how long it took.
+        rows: one row per head, in the order of the model.
+        profiles: entropy and distance along the sequence, one per layer.
+        loss: the mean negative log-likelihood of a token, if the model predicts the next one.
+        perplexity: its exponential.
     """
-
-    positions: list[float]
-    visible: list[float]
-    entropy: Curves
-    distance: Curves
-
-
-class Measure(_Part):
-    """Everything measured at one length."""
 
     length: int
     sequences: int
     tokens: int
     seconds: float
-    statistics: dict[str, Table]
-    profile: Profile
-    loss: Number = None
-    perplexity: Number = None
+    rows: list[HeadRow]
+    profiles: list[Profile]
+    loss: float | None = None
+    perplexity: float | None = None
+
+    def table(self, name: str) -> HeadTable:
+        """A statistic as `table[layer][head]`; None where it is not finite.
+
+        Args:
+            name: the name or the symbol of a statistic.
+        """
+        return [
+            [row[name] if math.isfinite(row[name]) else None for row in heads]
+            for heads in by_place(self.rows)
+        ]
 
 
-class Skipped(_Part):
-    """A length that was asked for and not measured."""
+class Skipped(msgspec.Struct, forbid_unknown_fields=True):
+    """A length that was asked for and not measured, with the reason."""
 
     length: int
     reason: str
 
 
-class Finding(_Part):
-    """Something to know about some heads."""
-
-    name: str
-    severity: Literal["critical", "warning", "note"]
-    heads: list[Head]
-    evidence: str
-    advice: str
-    call: str = ""
-
-
-class Advice(_Part):
-    """One thing to do: why, and the exact call."""
+class Advice(msgspec.Struct, forbid_unknown_fields=True):
+    """One thing to do: why, and the exact call ("" if there is none)."""
 
     text: str
     call: str
 
 
-class CalibrationRow(_Part):
-    """One length before and after calibration; entropies are means over heads."""
-
-    length: int
-    entropy_before: Number
-    entropy_after: Number
-    perplexity_before: Number = None
-    perplexity_after: Number = None
-
-
-class Calibration(_Part):
-    """What `--calibrate` found: the plan that `steer` takes, and its honest effect."""
-
-    reference: int
-    hold: str
-    call: str
-    plan: dict[str, Any]
-    rows: list[CalibrationRow]
-    unheld: list[Head]
-
-
-class Maps(_Part):
+class Maps(msgspec.Struct, forbid_unknown_fields=True):
     """Small attention maps of the sample, one per head, at most 256 x 256.
 
-    `data` maps "layer.head" to base64 of zlib-compressed bytes, side*side of them, row by row:
-    255 * sqrt(weight / largest weight). Each cell is the mean weight of its block of tokens.
+    Attributes:
+        length: the number of tokens that the maps show.
+        side: the number of cells in a row; each is the mean weight of its block of tokens.
+        labels: the token at the start of each row.
+        data: "layer.head" to base64 of zlib-compressed bytes, side * side of them, row by row:
+            255 * sqrt(weight / largest weight).
+        peak: "layer.head" to the largest pooled weight.
     """
 
     length: int
@@ -148,11 +134,37 @@ class Maps(_Part):
     peak: dict[str, float]
 
 
-class Scan(_Part, kw_only=True):
-    """A whole scan; `complete` is False while lengths are still to be measured."""
+class Scan(
+    msgspec.Struct,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="format",
+    tag="attentropy.scan",
+):
+    """A whole scan.
 
-    schema: Literal["attentropy.scan"] = "attentropy.scan"
-    version: int = VERSION
+    Attributes:
+        version: that of the file format.
+        attentropy: the version that made it.
+        torch: the version of torch that made it.
+        created: when it was made, UTC, ISO 8601.
+        seconds: how long it took.
+        threads: the number of CPU threads.
+        command: the command line that made it, if one did.
+        call: the same from Python.
+        complete: False while lengths are still to be measured.
+        model: what was scanned.
+        input: what it read.
+        measures: one entry per length, which increase.
+        skipped: lengths that were asked for and not measured.
+        slopes: `slopes[layer][head]`, the growth of entropy over the lengths.
+        findings: what is notable, the most serious first.
+        advice: what to do about it.
+        plan: the scales that hold the entropy, with their effects, if they were asked for.
+        maps: small attention maps.
+    """
+
+    version: Literal[2] = 2
     attentropy: str
     torch: str
     created: str
@@ -161,86 +173,109 @@ class Scan(_Part, kw_only=True):
     command: str
     call: str
     complete: bool
-    model: Model
-    input: Input
-    layers: list[Layer]
-    lengths: list[int]
+    model: ScannedModel
+    input: ScannedText
     measures: list[Measure]
     skipped: list[Skipped]
-    slopes: Table
+    slopes: list[list[Slope]]
     findings: list[Finding]
     advice: list[Advice]
-    calibration: Calibration | None = None
+    plan: Plan | None = None
     maps: Maps | None = None
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths that were measured."""
+        return [measure.length for measure in self.measures]
+
+    @property
+    def layers(self) -> list[HeadRow]:
+        """The first head of each layer, in the order of the model: what a layer is."""
+        return [heads[0] for heads in by_place(self.measures[0].rows)] if self.measures else []
+
+    @property
+    def heads(self) -> int:
+        """The number of heads of all layers."""
+        return sum(layer.heads for layer in self.layers)
 
 
 def encode(scan: Scan) -> bytes:
-    """The file's bytes. Numbers that are not finite become null."""
+    """The file's bytes; numbers that are not finite become null.
+
+    Args:
+        scan: what to write.
+    """
     check(scan)
-    return msgspec.json.encode(scan) + b"\n"
+    return formats.encode(scan)
 
 
 def decode(data: bytes, *, name: str = "scan.json") -> Scan:
-    """Read the file's bytes strictly; `name` is how an error calls the file."""
+    """Read the file's bytes strictly.
+
+    Args:
+        data: what `encode` made.
+        name: how an error calls the file.
+    """
+    scan = formats.decode(data, Scan, name=name, error=_error)
     try:
-        head = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ScanError(f"{name} is not JSON: {error}") from error
-    if not isinstance(head, dict) or head.get("schema") != "attentropy.scan":
-        raise ScanError(f"{name} is not a scan: its field 'schema' is not 'attentropy.scan'")
-    if head.get("version") != VERSION:
-        found = head.get("version")
-        raise ScanError(f"{name} has schema version {found!r}; this attentropy reads {VERSION}")
-    try:
-        scan = msgspec.convert(head, Scan)
         check(scan)
-    except (msgspec.ValidationError, ScanError) as error:
-        raise ScanError(f"{name} breaks the scan schema: {error}") from error
+    except ScanError as problem:
+        raise _error(f"{name} breaks the schema of attentropy.scan: {problem}") from problem
     return scan
 
 
+def _error(sentence: str) -> ScanError:
+    return ScanError("{sentence}", sentence=sentence)
+
+
 def check(scan: Scan) -> None:
-    """What types cannot say: shapes agree with the layers, lengths increase, heads exist."""
+    """What types cannot say: lengths increase, all of them have the same heads, heads exist.
+
+    Args:
+        scan: what to check.
+    """
+    lengths = scan.lengths
+    if not lengths or lengths != sorted(set(lengths)):
+        raise ScanError("measures must be of increasing lengths, got {found}", found=lengths)
     heads = [layer.heads for layer in scan.layers]
-    if min(heads, default=0) < 1:
-        raise ScanError("layers must be non-empty and have at least one head each")
-    if scan.lengths != sorted(set(scan.lengths)):
-        raise ScanError(f"lengths must increase, got {scan.lengths}")
-    if [measure.length for measure in scan.measures] != scan.lengths:
-        raise ScanError("measures must hold one entry for each of lengths, in order")
     for measure in scan.measures:
-        _check_measure(measure, heads)
-    _check_table("slopes", scan.slopes, heads)
+        _check_measure(measure, scan.layers)
+    if [len(layer) for layer in scan.slopes] != heads:
+        raise ScanError("slopes must have one entry per head of every layer")
     for finding in scan.findings:
-        _check_heads(f"finding {finding.name!r}", finding.heads, heads)
-    if scan.calibration is not None:
-        _check_heads("calibration.unheld", scan.calibration.unheld, heads)
+        _check_heads(finding, heads)
     if scan.maps is not None and not 1 <= scan.maps.side <= 256:
-        raise ScanError(f"maps.side must be between 1 and 256, got {scan.maps.side}")
+        raise ScanError("maps.side must be between 1 and 256, got {side}", side=scan.maps.side)
 
 
-def _check_measure(measure: Measure, heads: list[int]) -> None:
+def _check_measure(measure: Measure, layers: list[HeadRow]) -> None:
     where = f"measure of length {measure.length}"
-    for key, table in measure.statistics.items():
-        if key not in STATISTIC and key not in DIAGNOSTIC:
-            raise ScanError(f"{where}: unknown statistic {key!r}")
-        _check_table(f"{where}: {key}", table, heads)
-    bins = len(measure.profile.positions)
-    if len(measure.profile.visible) != bins:
-        raise ScanError(f"{where}: profile.visible must have {bins} entries")
+    wanted = [
+        (layer.place, index, head)
+        for index, layer in enumerate(layers)
+        for head in range(layer.heads)
+    ]
+    if [(row.place, row.index, row.head) for row in measure.rows] != wanted:
+        raise ScanError("{where}: rows must hold every head of every layer, in order", where=where)
+    if len(measure.profiles) != len(layers):
+        raise ScanError("{where}: profiles must have one entry per layer", where=where)
+    for profile, layer in zip(measure.profiles, layers, strict=True):
+        _check_profile(profile, layer, where=f"{where}: profile of {layer.place}")
+
+
+def _check_profile(profile: Profile, layer: HeadRow, *, where: str) -> None:
+    bins = len(profile.positions)
+    if len(profile.visible) != bins:
+        raise ScanError("{where}: visible must have {bins} entries", where=where, bins=bins)
     for name in ("entropy", "distance"):
-        curves = getattr(measure.profile, name)
-        _check_table(f"{where}: profile.{name}", curves, heads)
-        if any(len(curve) != bins for layer in curves for curve in layer):
-            raise ScanError(f"{where}: every curve of profile.{name} must have {bins} entries")
+        curves = getattr(profile, name)
+        if [len(curve) for curve in curves] != [bins] * layer.heads:
+            text = "{where}: {name} must have {bins} entries for each of {heads} heads"
+            raise ScanError(text, where=where, name=name, bins=bins, heads=layer.heads)
 
 
-def _check_table(where: str, table: list[list[Any]], heads: list[int]) -> None:
-    if [len(layer) for layer in table] != heads:
-        raise ScanError(f"{where} must have one number per head of every layer")
-
-
-def _check_heads(where: str, found: list[Head], heads: list[int]) -> None:
-    for layer, head in found:
+def _check_heads(finding: Finding, heads: list[int]) -> None:
+    for layer, head in finding.heads:
         if not (0 <= layer < len(heads) and 0 <= head < heads[layer]):
-            raise ScanError(f"{where} names head ({layer}, {head}), which is not in layers")
+            text = "finding {name!r} names head {head}, which is not in rows"
+            raise ScanError(text, name=finding.name, head=(layer, head))

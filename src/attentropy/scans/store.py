@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attentropy.scans.schema import Scan, ScanError, decode, encode
+from attentropy.scans.errors import ScanError
+from attentropy.scans.schema import Scan, decode, encode
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path`; on any failure the old file, or none, is left."""
+    """Write `data` to `path`; on any failure the old file, or none, is left.
+
+    Args:
+        path: the file.
+        data: its content.
+    """
     folder = path.parent
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
     try:
@@ -27,21 +33,29 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def save(folder: Path, scan: Scan) -> Path:
-    """Write scan.json into `folder`."""
+    """Write scan.json into `folder`.
+
+    Args:
+        folder: where scan.json goes.
+        scan: what to write.
+    """
     path = folder / "scan.json"
     write_atomically(path, encode(scan))
     return path
 
 
-def load(path: Path, *, argument: str = "") -> Scan:
-    """Read a scan.json, or the one inside a folder; errors begin with the name of an argument."""
+def load(path: Path) -> Scan:
+    """Read a scan.json, or the one inside a folder.
+
+    Args:
+        path: a scan.json, or a folder with one.
+    """
     inside = path / "scan.json" if path.is_dir() else path
-    name = f"{argument} {inside}".strip()
     try:
         data = inside.read_bytes()
     except FileNotFoundError as error:
-        raise ScanError(f"{name} does not exist") from error
-    return decode(data, name=name)
+        raise ScanError("{path} does not exist", path=inside) from error
+    return decode(data, name=str(inside))
 
 
 @contextmanager
@@ -49,6 +63,9 @@ def prepared(folder: Path) -> Iterator[None]:
     """Make `folder` and see that it can be written, before any work is done inside the block.
 
     If the block fails, folders that were made here and are still empty go again.
+
+    Args:
+        folder: where results will go.
     """
     made: list[Path] = []
     try:
@@ -62,16 +79,18 @@ def prepared(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, made: list[Path]) -> None:
-    """Tell `made` of the folders that were not there, innermost first."""
+    """Make the folder; those that were not there are added to `made`, innermost first."""
     try:
         made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (FileExistsError, NotADirectoryError) as error:
-        raise ScanError(f"--out {folder} is not a folder") from error
+        raise ScanError("{out} {folder} is not a folder", folder=folder) from error
     except OSError as error:
-        raise ScanError(f"--out {folder} cannot be written: {error.strerror}") from error
+        why = error.strerror
+        text = "{out} {folder} cannot be written: {why}"
+        raise ScanError(text, folder=folder, why=why) from error
 
 
 def _umask() -> int:

@@ -5,9 +5,18 @@ Only numpy and scipy are needed. `CATALOGUE` maps names to formulas that can be 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from attentropy.theory import bounds as bounds
+    from attentropy.theory import catalogue as catalogue
+    from attentropy.theory import cost as cost
+    from attentropy.theory import entropy as entropy
+    from attentropy.theory import gaussian as gaussian
+    from attentropy.theory import init as init
+    from attentropy.theory import noise as noise
+    from attentropy.theory import populations as populations
+    from attentropy.theory import sparsity as sparsity
     from attentropy.theory.catalogue import CATALOGUE as CATALOGUE
 
 _MODULES = (
@@ -15,14 +24,17 @@ _MODULES = (
     "sparsity",
 )  # fmt: skip
 
+__all__ = ["CATALOGUE", *_MODULES]  # noqa: PLE0604
 
-def __getattr__(name: str) -> Any:
-    if name == "CATALOGUE":
-        return import_module("attentropy.theory.catalogue").CATALOGUE
-    if name in _MODULES:
-        return import_module(f"attentropy.theory.{name}")
-    raise AttributeError(f"module 'attentropy.theory' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name == "CATALOGUE":
+            return import_module("attentropy.theory.catalogue").CATALOGUE
+        if name in _MODULES:
+            return import_module(f"attentropy.theory.{name}")
+        raise AttributeError(f"module 'attentropy.theory' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return ["CATALOGUE", *_MODULES]
+    return list(__all__)

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -13,20 +13,24 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 """What travels inside; at the border a scalar in gives a float out."""
 
 
-def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+_Arguments = ParamSpec("_Arguments")
+
+
+def elementwise(function: Callable[_Arguments, Any]) -> Callable[_Arguments, Any]:
     """Broadcast over array arguments; scalars in give a float out.
 
     Overflow to inf and underflow to 0 are answers here, so numpy stays silent about them.
     """
     names = [name.rstrip("_") for name in inspect.signature(function).parameters]
+    of_arrays: Callable[..., Any] = function
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
         with np.errstate(all="ignore"):
             arrays = [floats(name, value) for name, value in zip(names, args, strict=False)]
             rest = args[len(names) :]  # too many, which the function itself will say
             named = {name: floats(name, value) for name, value in kwargs.items()}
-            return plain(function(*arrays, *rest, **named))
+            return plain(of_arrays(*arrays, *rest, **named))
 
     return call
 

@@ -30,6 +30,9 @@ def worst_deficit(range_: Any) -> Any:
 
     Holds for every n and is approached as n grows; R^2/8 for small R, R - 1 - log R for large.
 
+    Args:
+        range_: R, the largest less the smallest scaled score of a row.
+
     >>> worst_deficit(2.0)
     0.47447464707052...
     """
@@ -46,6 +49,9 @@ def _excess(range_: Array) -> Array:
 def worst_deficit_at(tau: Any) -> Any:
     """D(2/tau): the worst deficit of cosine scores at temperature tau.
 
+    Args:
+        tau: temperature of the cosine scores, > 0.
+
     >>> worst_deficit_at(0.07)
     24.2190213539466...
     """
@@ -58,6 +64,9 @@ def worst_split(range_: Any) -> Any:
     """(x*, P*): fraction of keys at the top score in the worst row, and the mass they take.
 
     x* = (m-1)/(e^R - 1), P* = (m-1)/R; at R = 0 every split is equal and (1/2, 1/2) is the limit.
+
+    Args:
+        range_: R, the largest less the smallest scaled score of a row.
     """
     at_least("range", range_, 0)
     excess = _excess(range_)
@@ -70,6 +79,10 @@ def worst_split(range_: Any) -> Any:
 def required_range(n: Any, entropy: Any) -> Any:
     """Smallest R with D(R) = log n - entropy: below it no row of n keys reaches that entropy.
 
+    Args:
+        n: number of keys.
+        entropy: H to reach, between 0 and log n.
+
     >>> required_range(1024, 0.5)
     9.70341845727...
     """
@@ -79,7 +92,12 @@ def required_range(n: Any, entropy: Any) -> Any:
 
 
 def within_log(n: Array, entropy: Array) -> None:
-    """0 <= entropy <= log n, up to rounding of the logarithm."""
+    """Raise ArgumentError unless 0 <= entropy <= log n, up to rounding of the logarithm.
+
+    Args:
+        n: number of keys.
+        entropy: entropies to check.
+    """
     ok = (entropy >= 0) & (entropy <= np.log(n) * (1 + 4e-16) + 1e-300)
     require("entropy", "in [0, log n]", np.broadcast_to(entropy, ok.shape), ok)
 
@@ -107,6 +125,9 @@ def _slope(r: Array, excess: Array) -> Array:
 def focus_limit(range_: Any) -> Any:
     """e^D(R): above this many keys a row of range R can no longer come near one key.
 
+    Args:
+        range_: R, the largest less the smallest scaled score of a row.
+
     >>> round(focus_limit(16.0))  # QK-norm, head dimension 64, scale 1/8
     204314
     """
@@ -116,6 +137,10 @@ def focus_limit(range_: Any) -> Any:
 @elementwise
 def min_entropy(n: Any, range_: Any) -> Any:
     """Smallest entropy of n keys whose scaled scores span R: the best two-level row.
+
+    Args:
+        n: number of keys.
+        range_: R, the largest less the smallest scaled score of a row.
 
     >>> min_entropy(256, 2.0)
     5.0707115398...
@@ -128,6 +153,10 @@ def min_entropy_split(n: Any, range_: Any) -> Any:
     """(H_min, k): k keys at the top, n - k at the bottom; H = log k + log1p(q) + R q/(1+q).
 
     q = (n-k) e^-R / k. The minimum over real k is n x*, so only its neighbours compete.
+
+    Args:
+        n: number of keys.
+        range_: R, the largest less the smallest scaled score of a row.
     """
     at_least("n", n, 1)
     at_least("range", range_, 0)
@@ -150,7 +179,12 @@ def _two_level(n: Array, k: Array, r: Array) -> Array:
 
 @elementwise
 def entropy_floor(n: Any, range_: Any) -> Any:
-    """max(0, log n - D(R)): the simple lower bound that `min_entropy` sharpens at small n."""
+    """max(0, log n - D(R)): the simple lower bound that `min_entropy` sharpens at small n.
+
+    Args:
+        n: number of keys.
+        range_: R, the largest less the smallest scaled score of a row.
+    """
     at_least("n", n, 1)
     return np.maximum(np.log(n) - worst_deficit(range_), 0.0)
 
@@ -158,6 +192,9 @@ def entropy_floor(n: Any, range_: Any) -> Any:
 @elementwise
 def softmax_l1_modulus(eps_inf: Any) -> Any:
     """||softmax(s+e) - softmax(s)||_1 <= 2 tanh(||e||_inf / 2), and no smaller bound holds.
+
+    Args:
+        eps_inf: largest absolute change of a score.
 
     >>> softmax_l1_modulus(0.1)
     0.09991674991575...
@@ -168,7 +205,12 @@ def softmax_l1_modulus(eps_inf: Any) -> Any:
 
 @elementwise
 def output_perturbation(diameter: Any, noise_range: Any) -> Any:
-    """||o' - o|| <= diam(V) tanh(range(e)/4) for any score change e of that range."""
+    """||o' - o|| <= diam(V) tanh(range(e)/4) for any score change e of that range.
+
+    Args:
+        diameter: largest distance between two values.
+        noise_range: largest less smallest change of a score.
+    """
     at_least("diameter", diameter, 0)
     at_least("noise_range", noise_range, 0, finite=False)
     return diameter * np.tanh(noise_range / 4)
@@ -183,6 +225,11 @@ def softmax_lipschitz(source: str, target: str, *, temperature: float = 1.0) -> 
 
     inf->1: 1, inf->inf: 1/2, 2->2: 1/2, 1->1: 1/2, 2->1: 1/sqrt 2, 1->2: 1/sqrt 8, 1->inf: 1/4;
     all of them divided by the temperature.
+
+    Args:
+        source: norm of the scores: "1", "2" or "inf".
+        target: norm of the weights: "1", "2" or "inf".
+        temperature: what the scores are divided by.
 
     >>> softmax_lipschitz("2", "2", temperature=0.1)
     5.0
@@ -200,6 +247,9 @@ def softmax_inf1_norm(p: Any) -> float:
     Exact for up to 36 keys and whenever one key holds half the mass; beyond that the larger
     keys are balanced greedily and only the last 36 exactly, which gives a lower bound whose
     distance to the truth is the square of an imbalance below the smallest weights.
+
+    Args:
+        p: probabilities of one row.
     """
     row = probabilities_array(p)
     require("p", "one vector", row.ndim, row.ndim == 1)
@@ -234,13 +284,21 @@ def _signed_sums(weights: Array) -> Array:
 
 @elementwise
 def cosine_score_range(scale: Any) -> Any:
-    """R <= 2 * scale for cosine scores multiplied by `scale` (= 1/tau)."""
+    """R <= 2 * scale for cosine scores multiplied by `scale` (= 1/tau).
+
+    Args:
+        scale: factor on the cosines.
+    """
     at_least("scale", scale, 0)
     return 2 * scale
 
 
 def qk_norm_range(head_dim: int, scale: float | None = None) -> float:
     """R <= 2 d * scale when q and k are normalised to norm sqrt(d); 2 sqrt(d) by default.
+
+    Args:
+        head_dim: d, width of queries and keys.
+        scale: factor on q . k; None is 1/sqrt(d).
 
     >>> qk_norm_range(64)
     16.0
@@ -252,7 +310,11 @@ def qk_norm_range(head_dim: int, scale: float | None = None) -> float:
 
 
 def additive_score_bound(v: Any) -> float:
-    """||v||_1: no score v . tanh(...) reaches it, and it is the supremum; the range is below 2x."""
+    """||v||_1: no score v . tanh(...) reaches it, and it is the supremum; the range is below 2x.
+
+    Args:
+        v: the vector that weighs the tanh units.
+    """
     weights = np.asarray(v, float)
     require("v", "finite", weights, np.isfinite(weights))
     return float(np.abs(weights).sum())
@@ -260,7 +322,12 @@ def additive_score_bound(v: Any) -> float:
 
 @elementwise
 def top_probability_bound(n: Any, range_: Any) -> Any:
-    """1/(1 + (n-1) e^-R): the most that one of n keys can get when scores span R."""
+    """1/(1 + (n-1) e^-R): the most that one of n keys can get when scores span R.
+
+    Args:
+        n: number of keys.
+        range_: R, the largest less the smallest scaled score of a row.
+    """
     at_least("n", n, 1)
     at_least("range", range_, 0, finite=False)
     return 1 / (1 + (n - 1) * np.exp(-range_))
@@ -268,7 +335,12 @@ def top_probability_bound(n: Any, range_: Any) -> Any:
 
 @elementwise
 def dominance_error(n: Any, gap: Any) -> Any:
-    """(n-1) e^-gap >= LSE - max and >= 1 - p_max when the best key leads by `gap`."""
+    """(n-1) e^-gap >= LSE - max and >= 1 - p_max when the best key leads by `gap`.
+
+    Args:
+        n: number of keys.
+        gap: lead of the best key over all others, in scaled scores.
+    """
     at_least("n", n, 1)
     at_least("gap", gap, 0, finite=False)
     return (n - 1) * np.exp(-gap)
@@ -279,6 +351,10 @@ lse_bounds = _rows.lse_bounds
 
 @elementwise
 def quadratic_deficit(range_: Any) -> Any:
-    """R^2/8 >= D(R): the simple (Hoeffding) bound on the deficit, tight for small R."""
+    """R^2/8 >= D(R): the simple (Hoeffding) bound on the deficit, tight for small R.
+
+    Args:
+        range_: R, the largest less the smallest scaled score of a row.
+    """
     at_least("range", range_, 0, finite=False)
     return range_ * range_ / 8

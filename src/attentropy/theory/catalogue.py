@@ -17,7 +17,7 @@ from attentropy.theory import bounds, entropy, gaussian, init, noise, sparsity
 
 
 @dataclass(frozen=True)
-class Entry:
+class Formula:
     """A formula as text, its source document and domain, and the function that evaluates it.
 
     `inputs` are the keywords, in the order in which the function takes them.
@@ -386,9 +386,9 @@ _TABLE: list[tuple[str, str, Callable[..., Any], str, str, str]] = [
     ),
 ]
 
-CATALOGUE: Mapping[str, Entry] = MappingProxyType(
+CATALOGUE: Mapping[str, Formula] = MappingProxyType(
     {
-        name: Entry(name, tuple(inputs.split()), function, formula, source, domain)
+        name: Formula(name, tuple(inputs.split()), function, formula, source, domain)
         for name, inputs, function, formula, source, domain in _TABLE
     }
 )

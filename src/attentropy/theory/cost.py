@@ -39,6 +39,14 @@ def attention_cost(
     window 4 n w d, linear 4 n d^2/h. Kept between the passes: n^2 h weights for dense (and causal)
     attention, 2 n h statistics when computed in blocks, d^2/h state for linear attention.
 
+    Args:
+        variant: "dense", "causal", "flash", "window" or "linear".
+        n: number of tokens.
+        d_model: width of the model.
+        heads: h, number of heads.
+        window: w, keys that a token sees; for the variant "window" only.
+        itemsize: bytes of a number.
+
     >>> attention_cost("flash", n=4096, d_model=512, heads=8).mixing
     34359738368.0
     """
@@ -63,6 +71,10 @@ def attention_cost(
 
 
 def crossover_length(d_model: int) -> float:
-    """2 d: below this length the projections cost more than the mixing of dense attention."""
+    """2 d: below this length the projections cost more than the mixing of dense attention.
+
+    Args:
+        d_model: width of the model.
+    """
     at_least("d_model", np.asarray(d_model, float), 1)
     return 2.0 * d_model

@@ -34,7 +34,11 @@ class Row(NamedTuple):
 
 
 def row(scores: Any) -> Row:
-    """The sums r, t, q of the module's text, for every row of `scores`."""
+    """r, t, q of every row: the sums that all statistics below are read from.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
     s = scores_array(scores)
     top = s.max(-1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -48,13 +52,20 @@ def row(scores: Any) -> Row:
 
 
 def softmax(scores: Any) -> Array:
-    """p = e^(s - max)/sum; zeros where the row sees nothing."""
+    """p = e^(s - max)/sum; zeros where the row sees nothing.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
     r = row(scores)
     return r.weight / (1 + r.rest)[..., None]
 
 
 def logsumexp(scores: Any) -> Any:
     """log sum e^s = max + log1p(r).
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
 
     >>> logsumexp([10000.0, -10000.0])
     10000.0
@@ -65,6 +76,9 @@ def logsumexp(scores: Any) -> Any:
 
 def lse_bounds(scores: Any) -> Any:
     """(lower, LSE, upper): max(max s, mean s + log n) <= LSE <= max s + log n.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
 
     >>> lse_bounds([5.0, -5.0])
     (5.0, 5.0000453988992..., 5.693147180559...)
@@ -79,6 +93,9 @@ def lse_bounds(scores: Any) -> Any:
 def entropy(scores: Any) -> Any:
     """H = log1p(r) - t/(1+r), in nats: both terms are >= 0, so nothing cancels.
 
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+
     >>> entropy([1.0, 2.0, 3.0])
     0.832395581839...
     """
@@ -88,6 +105,9 @@ def entropy(scores: Any) -> Any:
 
 def log_collision(scores: Any) -> Any:
     """log sum p^2 = log1p(q) - 2 log1p(r) = LSE(2s) - 2 LSE(s); -inf for a row of nothing.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
 
     >>> log_collision([50.0, 0.0, 0.0])
     -7.7149993918556...e-22
@@ -99,6 +119,10 @@ def log_collision(scores: Any) -> Any:
 
 def sparsity(scores: Any, n: Any = None) -> Any:
     """S(p) = 1/sqrt(n sum p^2), in [1/sqrt n, 1]; n counts every key, hidden ones too, by default.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+        n: number of keys to count; None counts every key, hidden ones too.
 
     >>> sparsity([1.0, 2.0, 3.0])
     0.80802199916718...
@@ -114,6 +138,9 @@ def deficit(scores: Any) -> Any:
     """KL(p || u) = log n - H over the visible keys, by sums of non-negative terms.
 
     p log(n p) - p + 1/n is never negative, so nearly uniform rows keep their digits too.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
     """
     s = scores_array(scores)
     seen = ~np.isneginf(s)
@@ -138,7 +165,11 @@ def _near(ratio: Array, n: Array) -> Array:
 
 
 def kl_from_uniform(scores: Any) -> Any:
-    """KL(u || p) = log sum e^s - log n - mean s; inf when a key is hidden."""
+    """KL(u || p) = log sum e^s - log n - mean s; inf when a key is hidden.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
     s = scores_array(scores)
     if np.isneginf(s).any():
         return plain(np.where(np.isneginf(s).any(-1), np.inf, 0.0))
@@ -147,7 +178,11 @@ def kl_from_uniform(scores: Any) -> Any:
 
 
 def entropy_gradient(scores: Any) -> Array:
-    """dH/ds_j = -p_j (log p_j + H) = -p_j (d_j - E_p d); 0 at hidden keys; sums to 0."""
+    """dH/ds_j = -p_j (log p_j + H) = -p_j (d_j - E_p d); 0 at hidden keys; sums to 0.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
     r = row(scores)
     p = r.weight / (1 + r.rest)[..., None]
     mean = (r.tilt / (1 + r.rest))[..., None]
@@ -155,7 +190,11 @@ def entropy_gradient(scores: Any) -> Array:
 
 
 def log_sparsity_gradient(scores: Any) -> Array:
-    """d log S/ds_j = p_j (1 - p_j / sum p^2): negative for keys above the collision level."""
+    """d log S/ds_j = p_j (1 - p_j / sum p^2): negative for keys above the collision level.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
     p = softmax(scores)
     collision = (p * p).sum(-1, keepdims=True)
     return p * (1 - p / np.where(collision == 0, 1.0, collision))
@@ -163,6 +202,10 @@ def log_sparsity_gradient(scores: Any) -> Array:
 
 def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
     """dH/dlam = -lam Var_p(s) at p = softmax(lam s): entropy only falls as the scale grows.
+
+    Args:
+        scores: scores before the scale, keys on the last axis; -inf hides a key.
+        scale: lam >= 0.
 
     >>> scale_derivative([1.0, 2.0, 3.0], 1.0)
     -0.424404544689...
@@ -179,7 +222,13 @@ def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
 
 
 def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
-    """dH/dq = -lam^2 Cov_p(k) q for p = softmax(lam K q)."""
+    """dH/dq = -lam^2 Cov_p(k) q for p = softmax(lam K q).
+
+    Args:
+        query: q, [d].
+        keys: K, [n, d].
+        scale: lam, one number.
+    """
     q, k, lam = floats("query", query), floats("keys", keys), floats("scale", scale)
     if k.ndim != 2 or q.shape != k.shape[1:]:
         raise ArgumentError("keys", "of shape [n, d] with query [d]", f"{k.shape}, {q.shape}")
@@ -190,33 +239,52 @@ def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
 
 
 def fisher_metric(p: Any) -> Array:
-    """diag(p) - p p^T, the Fisher metric in logit coordinates (also the softmax Jacobian)."""
+    """diag(p) - p p^T, the Fisher metric in logit coordinates (also the softmax Jacobian).
+
+    Args:
+        p: probabilities along the last axis.
+    """
     w = probabilities_array(p)
     return w[..., None] * np.eye(w.shape[-1]) - w[..., None] * w[..., None, :]
 
 
 def euclidean_entropy_gradient(p: Any) -> Array:
-    """-log p - 1: the gradient of H in flat coordinates; not tangent to the simplex; inf at 0."""
+    """-log p - 1: the gradient of H in flat coordinates; not tangent to the simplex; inf at 0.
+
+    Args:
+        p: probabilities along the last axis.
+    """
     w = probabilities_array(p)
     with np.errstate(divide="ignore"):
         return -np.log(w) - 1
 
 
 def riemannian_entropy_gradient(p: Any) -> Array:
-    """-p_i (log p_i + H): the Fisher gradient of H, tangent, and equal to dH/ds_i."""
+    """-p_i (log p_i + H): the Fisher gradient of H, tangent, and equal to dH/ds_i.
+
+    Args:
+        p: probabilities along the last axis.
+    """
     w = probabilities_array(p)
     log_p = np.log(np.where(w > 0, w, 1.0))
     return -w * (log_p - (w * log_p).sum(-1, keepdims=True))
 
 
 def probability_entropy(p: Any) -> Any:
-    """-sum p log p with 0 log 0 = 0, of a row that is already normalised."""
+    """-sum p log p with 0 log 0 = 0, of a row that is already normalised.
+
+    Args:
+        p: probabilities along the last axis.
+    """
     w = probabilities_array(p)
     return plain(-(w * np.log(np.where(w > 0, w, 1.0))).sum(-1))
 
 
 def geometric_entropy(rate: Any) -> Any:
     """-log(1-lam) - lam log lam/(1-lam): infinite geometric (ALiBi, decay) attention; inf at 1.
+
+    Args:
+        rate: lam, the ratio of neighbouring weights, in [0, 1].
 
     >>> geometric_entropy(0.9)
     3.250829733914...
@@ -233,6 +301,10 @@ def merge_blocks(blocks: Any, values: Any) -> tuple[float, ...]:
 
     l = sum e^(s-m), t = sum (s-m) e^(s-m), q = sum e^(2(s-m)), o the mean of `values` under p.
     An empty or all-hidden block changes nothing.
+
+    Args:
+        blocks: scores of each block, a list of lists; -inf hides a key.
+        values: one number for each score, in the same shape.
     """
     state: tuple[float, ...] = _EMPTY
     for block, value in zip(*_checked_blocks(blocks, values), strict=True):

@@ -27,6 +27,10 @@ uniform_deficit = populations.uniform_deficit
 def expected_entropy(n: Any, spread: Any) -> Any:
     """E[H] of softmax(x g), g iid N(0,1): exact for any n >= 1 and spread >= 0.
 
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
+
     >>> expected_entropy(1024, 1.0)
     6.43327048520...
     """
@@ -37,6 +41,10 @@ def expected_entropy(n: Any, spread: Any) -> Any:
 def expected_log_partition(n: Any, spread: Any) -> Any:
     """E[log sum e^(x g)], the quenched free energy; at most log n + x^2/2.
 
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
+
     >>> expected_log_partition(1024, 2.0)
     8.9124276512...
     """
@@ -46,6 +54,10 @@ def expected_log_partition(n: Any, spread: Any) -> Any:
 @elementwise
 def expected_collision(n: Any, spread: Any) -> Any:
     """E[sum p^2]: e^(x^2)/n for small spread, 1 - sqrt(2 log n)/x deep in the frozen phase.
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
 
     >>> expected_collision(1024, 2.0)
     0.028538204684...
@@ -63,7 +75,12 @@ def _moment(n: Array, spread: Array, name: str) -> Array:
 
 @elementwise
 def expected_deficit(n: Any, spread: Any) -> Any:
-    """log n - E[H], with full relative accuracy at small spread: x^2 (n-1)/(2n) - ... ."""
+    """log n - E[H], with full relative accuracy at small spread: x^2 (n-1)/(2n) - ... .
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
+    """
     deficit = np.log(n) - expected_entropy(n, spread)
     return np.where(spread < 3e-3, _small_spread_deficit(n, spread), deficit)
 
@@ -76,6 +93,10 @@ def _small_spread_deficit(n: Array, x: Array) -> Array:
 @elementwise
 def second_order_entropy(n: Any, spread: Any) -> Any:
     """log n - x^2/2 + [x^2 e^(x^2) - (e^(x^2) - 1)/2]/n: good while e^(x^2) << n; inf far beyond.
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
 
     >>> second_order_entropy(1024, 1.0)
     6.43328737289...
@@ -92,6 +113,9 @@ def second_order_entropy(n: Any, spread: Any) -> Any:
 def freezing_spread(n: Any) -> Any:
     """sqrt(2 log n): beyond it a few keys carry the row (n -> infinity).
 
+    Args:
+        n: number of keys.
+
     >>> freezing_spread(1024)
     3.72329...
     """
@@ -104,6 +128,10 @@ def entropy_limit(n: Any, spread: Any) -> Any:
     """Leading order in n: log n - x^2/2 up to the freezing spread, psi(1) - psi(1 - x_c/x) beyond.
 
     The second branch diverges at x_c, where the exact entropy is smooth: see `expected_entropy`.
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
 
     >>> entropy_limit(1000000, 5.0)
     1.3155105579...
@@ -123,6 +151,9 @@ _ZETA = special.zeta(np.arange(2.0, 62.0))
 def frozen_entropy(m: Any) -> Any:
     """psi(1) - psi(1-m): mean entropy of Poisson-Dirichlet weights, m = x_c/x; inf at m = 1.
 
+    Args:
+        m: freezing spread over spread, in [0, 1].
+
     >>> frozen_entropy(0.5)
     1.38629436111...
     """
@@ -137,7 +168,11 @@ def frozen_entropy(m: Any) -> Any:
 
 @elementwise
 def frozen_collision(m: Any) -> Any:
-    """1 - m: mean sum p^2 of Poisson-Dirichlet weights."""
+    """1 - m: mean sum p^2 of Poisson-Dirichlet weights.
+
+    Args:
+        m: freezing spread over spread, in [0, 1].
+    """
     require("m", "in [0, 1]", m, (m >= 0) & (m <= 1))
     return 1 - m
 
@@ -145,6 +180,9 @@ def frozen_collision(m: Any) -> Any:
 @elementwise
 def expected_max(n: Any) -> Any:
     """E max of n iid N(0,1), exact: the integral of t d Phi(t)^n.
+
+    Args:
+        n: number of draws.
 
     >>> expected_max(1000)
     3.24143576913...
@@ -162,6 +200,9 @@ def expected_max(n: Any) -> Any:
 def expected_max_two_term(n: Any) -> Any:
     """a - (log log n + log 4 pi - 2 gamma)/(2a), a = sqrt(2 log n): 0.3 % high at n = 1e6.
 
+    Args:
+        n: number of draws, > 1.
+
     >>> expected_max_two_term(100)
     2.5564503066...
     """
@@ -173,6 +214,10 @@ def expected_max_two_term(n: Any) -> Any:
 @elementwise
 def scale_for_entropy(n: Any, entropy: Any) -> Any:
     """The spread x with E[H] = entropy: inverse of `expected_entropy`; inf at entropy 0.
+
+    Args:
+        n: number of keys.
+        entropy: H to reach on average, between 0 and log n.
 
     >>> scale_for_entropy(64, 2.0)
     2.7270344286...
@@ -210,8 +255,13 @@ def _spread(n: float, entropy: float) -> float:
 def hold_entropy_spread(n: Any, n0: Any, spread0: Any) -> Any:
     """The spread at n keys whose E[H] equals that of `spread0` at n0 keys, exactly.
 
-    `entropy_rule` is its closed-form approximation. NaN-free: if n keys cannot hold that much
-    entropy (log n below it) the answer is 0, a uniform row.
+    `entropy_rule` is its closed-form approximation. The answer is 0, a uniform row, if n keys
+    cannot hold that much entropy (log n below it).
+
+    Args:
+        n: number of keys to hold the entropy at.
+        n0: number of keys at the reference.
+        spread0: spread at the reference.
 
     >>> hold_entropy_spread(65536, 1024, 2.0)
     3.7...
@@ -224,6 +274,11 @@ def hold_entropy_spread(n: Any, n0: Any, spread0: Any) -> Any:
 @elementwise
 def entropy_rule(spread0: Any, n0: Any, n: Any) -> Any:
     """sqrt(x0^2 + 2 log(n/n0)): keeps log n - x^2/2 constant; 0 where that would need x^2 < 0.
+
+    Args:
+        spread0: x0, spread at the reference.
+        n0: number of keys at the reference.
+        n: number of keys to hold the entropy at.
 
     >>> entropy_rule(2.0, 1024, 65536)
     3.50966752937...
@@ -240,6 +295,10 @@ def local_exponent(n: Any, deficit: Any) -> Any:
 
     1 (the log n rule) where H = log(n)/2, 1/2 near freezing, large for nearly uniform rows;
     inf at deficit 0.
+
+    Args:
+        n: number of keys.
+        deficit: log n - H.
     """
     at_least("n", n, 1)
     at_least("deficit", deficit, 0)
@@ -253,6 +312,12 @@ def planted_mass(scale: Any, n: Any, margin: Any, sigma: Any = 1.0) -> Any:
     The bulk is n scores N(0, sigma^2), the key sits `margin` above their mean; annealed, so
     right while scale * sigma < sqrt(2 log n).
 
+    Args:
+        scale: factor on all scores.
+        n: number of keys in the bulk.
+        margin: score of the planted key less the mean of the bulk.
+        sigma: standard deviation of the bulk.
+
     >>> planted_mass(2.0, 4096, 5.71)
     0.75067842463...
     """
@@ -265,7 +330,12 @@ def planted_mass(scale: Any, n: Any, margin: Any, sigma: Any = 1.0) -> Any:
 
 @elementwise
 def best_scale(margin: Any, sigma: Any = 1.0) -> Any:
-    """margin/sigma^2: the scale that maximises `planted_mass`, whatever n is."""
+    """margin/sigma^2: the scale that maximises `planted_mass`, whatever n is.
+
+    Args:
+        margin: score of the planted key less the mean of the bulk.
+        sigma: standard deviation of the bulk.
+    """
     at_least("margin", margin, 0)
     above("sigma", sigma, 0)
     return margin / (sigma * sigma)
@@ -273,7 +343,12 @@ def best_scale(margin: Any, sigma: Any = 1.0) -> Any:
 
 @elementwise
 def retrieval_threshold(n: Any, sigma: Any = 1.0) -> Any:
-    """sigma sqrt(2 log n): below this margin no scale finds the planted key."""
+    """sigma sqrt(2 log n): below this margin no scale finds the planted key.
+
+    Args:
+        n: number of keys in the bulk.
+        sigma: standard deviation of the bulk.
+    """
     at_least("sigma", sigma, 0)
     return sigma * np.asarray(freezing_spread(n))
 
@@ -287,6 +362,12 @@ def spread_under(rule: str, *, spread0: float, n0: float, n: float) -> float:
 
     constant: x0; sqrt_log: x0 sqrt(log n/log n0); log: x0 log n/log n0;
     hold: sqrt(x0^2 + 2 log(n/n0)); exact: `hold_entropy_spread`.
+
+    Args:
+        rule: one of RULES.
+        spread0: x0, spread at the reference.
+        n0: number of keys at the reference, > 1.
+        n: number of keys.
     """
     if rule not in RULES:
         raise ArgumentError("rule", f"one of {', '.join(RULES)}", rule)
@@ -308,6 +389,12 @@ def drift_table(
     lengths: Any, *, spread0: float, n0: float, rules: tuple[str, ...] = RULES
 ) -> dict[str, Array]:
     """E[H] at each length under each scale rule, all calibrated at n0 with spread0.
+
+    Args:
+        lengths: numbers of keys.
+        spread0: spread at the reference.
+        n0: number of keys at the reference.
+        rules: names of RULES.
 
     >>> drift_table([8192], spread0=2.0, n0=1024, rules=("log",))["log"]
     array([5.79...])

@@ -34,6 +34,11 @@ def weight_variance(scheme: str, d_in: int, d_out: int) -> float:
     xavier 2/(d_in + d_out), lecun 1/d_in, he 2/d_in, gpt2 0.02^2, packed 2/(d_in + 3 d_in): torch's
     MultiheadAttention initialises q, k, v as one [3d, d] matrix.
 
+    Args:
+        scheme: one of SCHEMES.
+        d_in: width of the input.
+        d_out: width of the output.
+
     >>> weight_variance("packed", 512, 64)
     0.0009765625
     """
@@ -54,6 +59,12 @@ def gains(scheme: str, d_in: int, d_out: int, *, input_variance: float = 1.0) ->
 
     The score row assumes independent, centred q and k and the scale 1/sqrt(d_out).
 
+    Args:
+        scheme: one of SCHEMES.
+        d_in: width of the input.
+        d_out: width of the output.
+        input_variance: variance of an entry of the input.
+
     >>> gains("xavier", 512, 64)
     Gains(forward=1.777..., backward=0.222..., score=3.160...)
     """
@@ -64,7 +75,12 @@ def gains(scheme: str, d_in: int, d_out: int, *, input_variance: float = 1.0) ->
 
 
 def xavier_gain(d_in: int, d_out: int) -> Gains:
-    """[2 d_in/(d_in+d_out), 2 d_out/(d_in+d_out), first^2] for unit-variance inputs."""
+    """[2 d_in/(d_in+d_out), 2 d_out/(d_in+d_out), first^2] for unit-variance inputs.
+
+    Args:
+        d_in: width of the input.
+        d_out: width of the output.
+    """
     _check_dims(d_in=d_in, d_out=d_out)
     forward, backward = 2 * d_in / (d_in + d_out), 2 * d_out / (d_in + d_out)
     return Gains(forward, backward, forward * forward)
@@ -74,6 +90,12 @@ def score_variance(d: int, sigma: float, mu: float = 0.0, *, scale: float | None
     """scale^2 d (sigma^4 + 2 mu^2 sigma^2): variance of q . k for independent entries of q and k.
 
     Entries have mean mu and standard deviation sigma; scale None is 1/sqrt(d). The mean is d mu^2.
+
+    Args:
+        d: width of queries and keys.
+        sigma: standard deviation of an entry.
+        mu: mean of an entry.
+        scale: factor on q . k; None is 1/sqrt(d).
 
     >>> score_variance(64, 1.0, scale=1.0)
     64.0
@@ -86,7 +108,13 @@ def score_variance(d: int, sigma: float, mu: float = 0.0, *, scale: float | None
 
 
 def row_spread(query: Any, sigma: Any, scale: Any) -> Any:
-    """scale sigma ||q||: standard deviation of the scores of one row, for a fixed query."""
+    """scale sigma ||q||: standard deviation of the scores of one row, for a fixed query.
+
+    Args:
+        query: q, one vector.
+        sigma: standard deviation of an entry of the keys.
+        scale: factor on q . k.
+    """
     q, width, factor = floats("query", query), floats("sigma", sigma), floats("scale", scale)
     finite("query", q)
     at_least("sigma", width, 0)
@@ -95,14 +123,22 @@ def row_spread(query: Any, sigma: Any, scale: Any) -> Any:
 
 
 def head_dim_choices(d_model: int) -> list[tuple[int, int, float]]:
-    """(heads, d_k, xavier score variance) for every power of two of heads that divides d_model."""
+    """(heads, d_k, xavier score variance) for every power of two of heads that divides d_model.
+
+    Args:
+        d_model: width of the model.
+    """
     _check_dims(d_model=d_model)
     heads = [2**k for k in range(int(math.log2(d_model)) + 1) if d_model % 2**k == 0]
     return [(h, d_model // h, xavier_gain(d_model, d_model // h).score) for h in heads]
 
 
 def singular_values(matrix: Any) -> Array:
-    """Singular values, largest first."""
+    """Singular values, largest first.
+
+    Args:
+        matrix: [rows, columns].
+    """
     m = np.asarray(matrix, float)
     if m.ndim != 2:
         raise ArgumentError("matrix", "two-dimensional", m.shape)
@@ -111,7 +147,11 @@ def singular_values(matrix: Any) -> Array:
 
 
 def effective_rank(matrix: Any) -> float:
-    """exp of the entropy of the normalised singular values: 1 for rank one, n for the identity."""
+    """exp of the entropy of the normalised singular values: 1 for rank one, n for the identity.
+
+    Args:
+        matrix: [rows, columns], not all zero.
+    """
     s = singular_values(matrix)
     if not s.sum():
         return 0.0
@@ -120,7 +160,11 @@ def effective_rank(matrix: Any) -> float:
 
 
 def stable_rank(matrix: Any) -> float:
-    """||A||_F^2/||A||_2^2: how many directions carry the energy."""
+    """||A||_F^2/||A||_2^2: how many directions carry the energy.
+
+    Args:
+        matrix: [rows, columns], not all zero.
+    """
     s = singular_values(matrix)
     return float((s * s).sum() / s[0] ** 2) if s[0] else 0.0
 
@@ -129,6 +173,10 @@ def score_matrix_spectrum(w_q: Any, w_k: Any) -> Array:
     """Singular values of W_Q W_K^T, the bilinear form of the scores; at most d_k are not 0.
 
     Computed from two QR factors, so the d_model x d_model product is never formed.
+
+    Args:
+        w_q: W_Q, [d_model, d_k].
+        w_k: W_K, [d_model, d_k].
     """
     a, b = np.asarray(w_q, float), np.asarray(w_k, float)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
@@ -137,7 +185,13 @@ def score_matrix_spectrum(w_q: Any, w_k: Any) -> Array:
 
 
 def marchenko_pastur_edges(rows: int, cols: int, variance: float) -> tuple[float, float]:
-    """sqrt(variance) |sqrt rows -+ sqrt cols|: ends of the singular values of a random matrix."""
+    """sqrt(variance) |sqrt rows -+ sqrt cols|: ends of the singular values of a random matrix.
+
+    Args:
+        rows: number of rows.
+        cols: number of columns.
+        variance: variance of an entry.
+    """
     _check_dims(rows=rows, cols=cols)
     at_least("variance", np.asarray(variance, float), 0)
     root = math.sqrt(variance)

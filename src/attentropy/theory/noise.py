@@ -30,6 +30,9 @@ KINDS = ("gaussian", "uniform", "laplace")
 def mgf_gaussian(sigma: Any) -> Any:
     """E e^eps = e^(sigma^2/2); inf once that exceeds the float range.
 
+    Args:
+        sigma: standard deviation of eps.
+
     >>> mgf_gaussian(2.0)
     7.3890560989306...
     """
@@ -40,6 +43,9 @@ def mgf_gaussian(sigma: Any) -> Any:
 @elementwise
 def mgf_uniform(a: Any) -> Any:
     """E e^eps = sinh(a)/a for eps uniform on [-a, a]; inf beyond the float range.
+
+    Args:
+        a: half width of the interval.
 
     >>> mgf_uniform(1.0)
     1.175201193643...
@@ -55,6 +61,9 @@ def mgf_uniform(a: Any) -> Any:
 def mgf_laplace(b: Any) -> Any:
     """E e^eps = 1/(1 - b^2) for b < 1; inf for b >= 1.
 
+    Args:
+        b: scale of the Laplace law, > 0.
+
     >>> mgf_laplace(0.5)
     1.3333333333333...
     """
@@ -63,7 +72,12 @@ def mgf_laplace(b: Any) -> Any:
 
 
 def mgf(kind: str, scale: Any) -> Any:
-    """E e^eps of the named law (sigma, half width a or Laplace b)."""
+    """E e^eps of the named law.
+
+    Args:
+        kind: "gaussian", "uniform" or "laplace".
+        scale: standard deviation, half width or Laplace b.
+    """
     _check_kind(kind)
     return {"gaussian": mgf_gaussian, "uniform": mgf_uniform, "laplace": mgf_laplace}[kind](scale)
 
@@ -77,6 +91,10 @@ def relative_variance(kind: str, scale: Any) -> Any:
     """rho = Var(e^eps)/E[e^eps]^2: e^(s^2) - 1, a coth a - 1, (2b^2+b^4)/(1-4b^2).
 
     Laplace noise has rho = inf from b = 1/2 on although its mean is finite up to b = 1.
+
+    Args:
+        kind: "gaussian", "uniform" or "laplace".
+        scale: standard deviation s, half width a or Laplace b.
 
     >>> relative_variance("laplace", 0.49)
     13.582020454545...
@@ -109,7 +127,11 @@ def _rho_laplace(scale: Any) -> Any:
 
 
 def relative_variance_of(samples: Any) -> float:
-    """rho of any law given by samples of eps (at least two), shifted so that nothing overflows."""
+    """rho of any law given by samples of eps (at least two), shifted so that nothing overflows.
+
+    Args:
+        samples: draws of eps.
+    """
     eps = np.asarray(samples, float).ravel()
     require("samples", "at least two finite numbers", len(eps), len(eps) >= 2)
     finite("samples", eps)
@@ -118,7 +140,11 @@ def relative_variance_of(samples: Any) -> float:
 
 
 def mgf_of(samples: Any) -> float:
-    """E e^eps estimated from samples of eps."""
+    """E e^eps estimated from samples of eps.
+
+    Args:
+        samples: draws of eps.
+    """
     eps = np.asarray(samples, float).ravel()
     require("samples", "at least one finite number", len(eps), len(eps) >= 1)
     finite("samples", eps)
@@ -126,21 +152,28 @@ def mgf_of(samples: Any) -> float:
         return float(np.exp(eps.max()) * np.exp(eps - eps.max()).mean())
 
 
-class Thresholds(NamedTuple):
+class DivergenceThresholds(NamedTuple):
     """Scales from which the mean of e^eps, and its variance, are infinite."""
 
     mean: float
     variance: float
 
 
-def divergence_thresholds(kind: str) -> Thresholds:
+def divergence_thresholds(kind: str) -> DivergenceThresholds:
     """Where noise stops cancelling (mean) and where the 1/sqrt(n) rate stops (variance).
 
+    Args:
+        kind: "gaussian", "uniform" or "laplace".
+
     >>> divergence_thresholds("laplace")
-    Thresholds(mean=1.0, variance=0.5)
+    DivergenceThresholds(mean=1.0, variance=0.5)
     """
     _check_kind(kind)
-    return Thresholds(1.0, 0.5) if kind == "laplace" else Thresholds(math.inf, math.inf)
+    return (
+        DivergenceThresholds(1.0, 0.5)
+        if kind == "laplace"
+        else DivergenceThresholds(math.inf, math.inf)
+    )
 
 
 class Prediction(NamedTuple):
@@ -153,7 +186,12 @@ class Prediction(NamedTuple):
 def predict(p: Any, values: Any, rho: Any) -> Prediction:
     """Bias -rho sum p^2 (v - o) and standard deviation sqrt(rho sum p^2 (v - o)^2) of the output.
 
-    p [n], values [n] or [n, d]; independent noise on each score; inf rho gives inf.
+    The noise on each score is independent of the others; an infinite rho gives inf.
+
+    Args:
+        p: weights without noise, [n].
+        values: v, [n] or [n, d].
+        rho: relative variance of e^eps, one number.
     """
     weight = probabilities_array(p)
     v, rho = floats("values", values), floats("rho", rho)
@@ -168,10 +206,16 @@ def predict(p: Any, values: Any, rho: Any) -> Prediction:
 
 
 def predict_correlated(p: Any, values: Any, covariance: Any) -> Prediction:
-    """The same for jointly Gaussian noise with covariance K between keys; bias against clean o.
+    """Bias and standard deviation of the output for jointly Gaussian noise.
 
     What all keys share is taken off first: a common shift has no effect at all. Weights are then
-    reweighed by e^(K_ii/2), and the relative covariance e^(K_ij) - 1 acts.
+    reweighed by e^(K_ii/2), and the relative covariance e^(K_ij) - 1 acts. The bias is against the
+    output without noise.
+
+    Args:
+        p: weights without noise, [n].
+        values: v, [n] or [n, d].
+        covariance: K between the scores, [n, n].
     """
     weight, k = probabilities_array(p), np.asarray(covariance, float)
     v = np.asarray(values, float)
@@ -202,6 +246,12 @@ def _common_variance(k: Array) -> float:
 def ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> Any:
     """E[X/Y] to second order: EX/EY - Cov(X,Y)/EY^2 + Var(Y) EX/EY^3.
 
+    Args:
+        mean_x: EX.
+        mean_y: EY, not 0.
+        covariance: Cov(X,Y).
+        variance_y: Var(Y).
+
     >>> ratio_mean(2.0, 4.0, 0.3, 0.5)
     0.496875
     """
@@ -218,7 +268,13 @@ def _ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> A
 
 
 def simulate(p: Any, values: Any, noise: Any) -> Array:
-    """Outputs under given noise [trials, n]: sum p e^eps v / sum p e^eps, one per trial."""
+    """Outputs under given noise [trials, n]: sum p e^eps v / sum p e^eps, one per trial.
+
+    Args:
+        p: weights without noise, [n].
+        values: v, [n] or [n, d].
+        noise: eps, [trials, n].
+    """
     weight, v, eps = probabilities_array(p), floats("values", values), floats("noise", noise)
     if v.shape[:1] != weight.shape:
         raise ArgumentError("values", f"of {len(weight)} rows", v.shape)
@@ -229,7 +285,14 @@ def simulate(p: Any, values: Any, noise: Any) -> Array:
 
 
 def draw(kind: str, scale: float, size: Any, rng: np.random.Generator) -> Array:
-    """Independent samples of the named law."""
+    """Independent samples of the named law.
+
+    Args:
+        kind: "gaussian", "uniform" or "laplace".
+        scale: standard deviation, half width or Laplace b.
+        size: shape of the result.
+        rng: source of random numbers.
+    """
     _check_kind(kind)
     mgf(kind, scale)
     if kind == "gaussian":

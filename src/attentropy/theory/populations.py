@@ -31,6 +31,9 @@ def uniform_deficit(range_: Any) -> Any:
 
     R^2/24 for small R, log R - 1 for large: a uniform row needs scale ~ n to stay focused.
 
+    Args:
+        range_: R, scaled width of the interval.
+
     >>> uniform_deficit(2.0)
     0.1515959239281...
     """
@@ -46,6 +49,10 @@ def sphere_deficit(d: Any, scale: Any) -> Any:
     """Deficit of scale * cosine between a query and uniformly random unit keys in R^d.
 
     E e^(lam c) = 0F1(d/2; lam^2/4); lam^2/(2d) for small lam.
+
+    Args:
+        d: width of the unit vectors.
+        scale: lam, factor on the cosines.
 
     >>> sphere_deficit(64, 24.0)
     3.78272190617...
@@ -139,6 +146,10 @@ def _log_term(k: int, d: float, lam: float) -> float:
 @elementwise
 def sphere_freezing_scale(d: Any, n: Any) -> Any:
     """d n^(2/d) sqrt(1 - n^(-2/d)): where n random cosine keys freeze; sqrt(2 d log n) if small.
+
+    Args:
+        d: width of the unit vectors.
+        n: number of keys.
 
     >>> sphere_freezing_scale(64, 65536)
     48.983479342...

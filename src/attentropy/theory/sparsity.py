@@ -25,7 +25,12 @@ from attentropy.theory._special import exp_scaled_square
 
 @elementwise
 def log_exp(beta: Any, gamma: Any) -> Any:
-    """log S = -gamma^2/2 for f = exp, whatever beta is."""
+    """log S = -gamma^2/2 for f = exp, whatever beta is.
+
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
+    """
     finite("beta", beta)
     at_least("gamma", gamma, 0)
     return -gamma * gamma / 2 + 0 * beta
@@ -34,6 +39,10 @@ def log_exp(beta: Any, gamma: Any) -> Any:
 @elementwise
 def exp(beta: Any, gamma: Any) -> Any:
     """S = e^(-gamma^2/2) for f = exp: the only f here whose sparsity depends on the scale.
+
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
 
     >>> exp(0.0, 2.0)
     0.13533528323661...
@@ -48,6 +57,10 @@ def log_exp_finite(n: Any, gamma: Any) -> Any:
     """log S of exp weights over n keys, leading order in log n: S never falls below 1/sqrt n.
 
     -gamma^2/2 up to sqrt(L/2), (gamma - sqrt(2L))^2/2 - L/2 up to sqrt(2L), then -L/2; L = log n.
+
+    Args:
+        n: number of keys.
+        gamma: standard deviation of the scores, sigma ||q||.
     """
     at_least("n", n, 1)
     at_least("gamma", gamma, 0)
@@ -70,6 +83,10 @@ def log_relu2(beta: Any, gamma: Any) -> Any:
     """log S for f = relu^2, over the whole plane; -r^2/4 - ... as r = beta/gamma -> -inf.
 
     At gamma = 0 the limits: 0 for beta > 0, -inf for beta < 0 (every weight is 0), NaN at (0, 0).
+
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
     """
     r = np.atleast_1d(np.asarray(_ratio(beta, gamma)))
     out = np.where(r < -1.5, _left(np.minimum(r, -1.5)), np.log(_middle(np.clip(r, -1.5, 2.0))))
@@ -84,6 +101,10 @@ def relu2(beta: Any, gamma: Any) -> Any:
 
     M2 = (b^2 + g^2) Phi + b g phi, M4 = (b^4 + 6 b^2 g^2 + 3 g^4) Phi + (b^3 g + 5 b g^3) phi.
     1/sqrt 6 at beta = 0; depends on beta/gamma only; towards 0 for beta < 0.
+
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
 
     >>> relu2(-1.0, 2.0)
     0.301481342013...
@@ -135,6 +156,10 @@ def identity(beta: Any, gamma: Any) -> Any:
 
     Even in beta, never below sqrt(2/pi) = 0.798; 1 at gamma = 0.
 
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
+
     >>> identity(1.0, 1.0)
     0.82493264964715...
     """
@@ -148,7 +173,12 @@ def identity(beta: Any, gamma: Any) -> Any:
 
 @elementwise
 def log_identity(beta: Any, gamma: Any) -> Any:
-    """log S for f(x) = x; -1/(2 r^2) + ... for large r = |beta/gamma|."""
+    """log S for f(x) = x; -1/(2 r^2) + ... for large r = |beta/gamma|.
+
+    Args:
+        beta: mean of the scores, q . mean(k).
+        gamma: standard deviation of the scores, sigma ||q||.
+    """
     r = np.abs(_ratio(beta, gamma))
     r = np.where(np.isnan(r), np.inf, r)
     far = -np.log1p(1 / np.maximum(r, 9.0) ** 2) / 2  # erf(9/sqrt 2) is 1
@@ -160,6 +190,10 @@ def decay(rate: Any, n: Any) -> Any:
     """S of geometric weights 1, lam, ..., lam^(n-1): sqrt(tanh(n x/2)/(n tanh(x/2))), x = -log lam.
 
     1 at rate 1, 1/sqrt n at rate 0.
+
+    Args:
+        rate: lam, the ratio of a weight to the next nearer one, in [0, 1].
+        n: number of keys.
 
     >>> decay(0.9, 100)
     0.4358783166624...
@@ -174,13 +208,23 @@ def decay(rate: Any, n: Any) -> Any:
 
 @elementwise
 def log_decay(rate: Any, n: Any) -> Any:
-    """log S of geometric weights."""
+    """log S of geometric weights.
+
+    Args:
+        rate: lam, the ratio of a weight to the next nearer one, in [0, 1].
+        n: number of keys.
+    """
     return np.log(decay(rate, n))
 
 
 @elementwise
 def decay_bound(rate: Any, n: Any) -> Any:
-    """sqrt((1+lam)/(n (1-lam)(1+lam^n))) > S for 0 < lam < 1; inf at 1 (says nothing there)."""
+    """sqrt((1+lam)/(n (1-lam)(1+lam^n))) > S for 0 < lam < 1; inf at 1 (says nothing there).
+
+    Args:
+        rate: lam, the ratio of a weight to the next nearer one, in [0, 1].
+        n: number of keys.
+    """
     within("rate", rate, 0, 1)
     at_least("n", n, 1)
     return np.sqrt((1 + rate) / (n * (1 - rate) * (1 + rate**n)))
@@ -188,7 +232,11 @@ def decay_bound(rate: Any, n: Any) -> Any:
 
 @elementwise
 def decay_effective_keys(rate: Any) -> Any:
-    """(1+lam)/(1-lam): effective number of keys of endless decay; inf at 1."""
+    """(1+lam)/(1-lam): effective number of keys of endless decay; inf at 1.
+
+    Args:
+        rate: lam, the ratio of a weight to the next nearer one, in [0, 1].
+    """
     within("rate", rate, 0, 1)
     return (1 + rate) / (1 - rate)
 
@@ -197,6 +245,11 @@ def linear(q: Any, mu: Any, covariance: Any) -> float:
     """S = 1/sqrt(1 + q^T Sigma q/(q . mu)^2) for non-negative linear attention; 0 if q . mu = 0.
 
     Exact for samples too, with their mean and their 1/n covariance.
+
+    Args:
+        q: query after the feature map, [d].
+        mu: mean of the keys, [d].
+        covariance: Sigma of the keys, [d, d].
 
     >>> linear([1.0, 2.0], [0.5, 0.25], [[1.0, 0.5], [0.5, 2.0]])
     0.28867513459481...
@@ -213,6 +266,11 @@ def linear(q: Any, mu: Any, covariance: Any) -> float:
 
 def linear_iid(sigma: Any, mu: Any, q: Any) -> Any:
     """S = 1/sqrt(1 + (sigma ||q||_2/(mu ||q||_1))^2) for iid feature components and q >= 0.
+
+    Args:
+        sigma: standard deviation of a component of the keys.
+        mu: mean of a component of the keys.
+        q: query after the feature map, [d], >= 0.
 
     >>> linear_iid(0.5, 2.0, [1.0, 2.0, 3.0])
     0.98806436351114...
@@ -233,7 +291,11 @@ def _signal_share(signal: Any, noise: Any) -> Any:
 
 
 def empirical(weights: Any) -> Any:
-    """S = mean|a|/sqrt(mean a^2) of given weights along the last axis; NaN for all-zero rows."""
+    """S = mean|a|/sqrt(mean a^2) of given weights along the last axis; NaN for all-zero rows.
+
+    Args:
+        weights: a, with keys on the last axis.
+    """
     a = np.abs(floats("weights", weights))
     if a.ndim == 0 or not a.shape[-1]:
         raise ArgumentError("weights", "a vector (or rows) of at least one weight", weights)

@@ -1,7 +1,8 @@
 """Alarms: what a monitor listens for while a model trains.
 
-An alarm is a value with `name` and `listen(history) -> list[Ring]`, where `history` holds every
-sample so far, the newest last. Each head rings once, until it has recovered.
+An alarm is a value with `name`, `action` and `listen(history)`, where `history` holds every sample
+so far, the newest last. It gives an `Alert` when it rings. Each head rings once, until it has
+recovered.
 """
 
 import math
@@ -11,33 +12,53 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from attentropy.models.diagnose import random_deficit
-from attentropy.models.record.rows import HeadRow
+import msgspec
+
+from attentropy.core.statistics import HeadRow
+from attentropy.models.diagnose import Severity, random_deficit
 
 Head = tuple[int, int]
-Action = Callable[["Ring", Any], None]
+Action = Callable[["Alert", Any], None]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample of a run: the rows of all heads, and the loss if it is known."""
+    """One sample of a run.
+
+    Attributes:
+        step: the training step.
+        rows: the rows of all heads.
+        loss: the loss of the step, if it is known.
+    """
 
     step: int
     rows: tuple[HeadRow, ...]
     loss: float | None = None
 
     def head(self, key: Head) -> HeadRow | None:
-        """The row of one head (index of its place, head)."""
+        """The row of one head; None if the sample has no such head.
+
+        Args:
+            key: (index of its place, head).
+        """
         return next((row for row in self.rows if (row.index, row.head) == key), None)
 
 
-@dataclass(frozen=True)
-class Ring:
-    """An alarm that rang: when, for which heads, why; `forecast` is the step it foresees."""
+class Alert(msgspec.Struct, frozen=True):
+    """An alarm that rang.
+
+    Attributes:
+        step: the training step.
+        name: that of the alarm.
+        severity: "critical", "warning" or "note".
+        heads: the heads concerned, each (index of its place, head).
+        text: what is wrong, in a sentence.
+        forecast: the step at which the alarm expects trouble.
+    """
 
     step: int
     name: str
-    severity: str
+    severity: Severity
     heads: tuple[Head, ...]
     text: str
     forecast: int | None = None
@@ -48,38 +69,56 @@ class Alarm(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in logs."""
+        """The name of the alarm in logs."""
         ...
 
     @property
     def action(self) -> Action:
-        """What to do when it rings: warn, stop, clip(limit), or a function (ring, monitor).
+        """What to do when it rings: warn, stop, clip(limit), or a function (alert, monitor).
 
         It is called in every process of a distributed training, at the same step.
         """
         ...
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """The ring of the newest sample, with every head concerned; None if all is well."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """The alert of the newest sample, with every head concerned; None if all is well.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         ...
 
 
-def warn(ring: Ring, monitor: Any) -> None:
-    """Warn, once for each ring, and in the first process only."""
+def warn(alert: Alert, monitor: Any) -> None:
+    """Warn, once for each alert, and in the first process only.
+
+    Args:
+        alert: what rang.
+        monitor: the monitor that heard it.
+    """
     if not getattr(monitor, "is_first", True):
         return
-    warnings.warn(f"attentropy, step {ring.step}: {ring.text}", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"attentropy, step {alert.step}: {alert.text}", RuntimeWarning, stacklevel=2)
 
 
-def stop(ring: Ring, monitor: Any) -> None:
-    """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do."""
+def stop(alert: Alert, monitor: Any) -> None:
+    """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do.
+
+    Args:
+        alert: what rang.
+        monitor: the monitor that heard it.
+    """
     monitor.should_stop = True
 
 
 def clip(limit: float) -> Action:
-    """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit)."""
+    """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit).
 
-    def act(ring: Ring, monitor: Any) -> None:
+    Args:
+        limit: the largest logit that is left.
+    """
+
+    def act(alert: Alert, monitor: Any) -> None:
         if not monitor.changes:
             from attentropy.models.steer.steer import steer
 
@@ -105,15 +144,19 @@ class NotFinite:
     action: Action = warn
     name: str = "not finite"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """Heads with numbers that are not finite; none, if it is the loss alone."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """Heads with numbers that are not finite; none, if it is the loss alone.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         lost = [row for row in now.rows if not math.isfinite(row.entropy + row.max_logit)]
         broken = now.loss is not None and not math.isfinite(now.loss)
         if not lost and not broken:
             return None
         where = f"attention in {_labels(lost)}" if lost else "the loss"
-        return Ring(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
+        return Alert(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
 
 
 @dataclass(frozen=True)
@@ -129,8 +172,12 @@ class EntropyCollapse:
     action: Action = warn
     name: str = "entropy collapse"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """Heads that collapsed."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """Heads that collapsed.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         if len(history) <= 1:
             return None
@@ -140,7 +187,7 @@ class EntropyCollapse:
             return None
         low = min(row.entropy for row in fallen)
         text = f"entropy collapsed to {low:.2g} nats in {_labels(fallen)}"
-        return Ring(now.step, self.name, "warning", _keys(fallen), text)
+        return Alert(now.step, self.name, "warning", _keys(fallen), text)
 
     def _fell(self, row: HeadRow, start: Sequence[Sample]) -> bool:
         before = [old.entropy for s in start if (old := s.head((row.index, row.head)))]
@@ -157,8 +204,12 @@ class NearUniform:
     action: Action = warn
     name: str = "near-uniform"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """Heads that went flat."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """Heads that went flat.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now, first = history[-1], history[0]
         flat = [
             row
@@ -170,7 +221,7 @@ class NearUniform:
         if not flat:
             return None
         text = f"attention went uniform in {_labels(flat)}"
-        return Ring(now.step, self.name, "warning", _keys(flat), text)
+        return Alert(now.step, self.name, "warning", _keys(flat), text)
 
     def _is_flat(self, row: HeadRow) -> bool:
         return row.visible >= 4 and row.deficit < random_deficit(row.visible, self.random_spread)
@@ -192,14 +243,18 @@ class LogitGrowth:
     action: Action = warn
     name: str = "logit growth"
 
-    def listen(self, history: Sequence[Sample]) -> Ring | None:
-        """Heads beyond the limit, or else those that are on their way."""
+    def listen(self, history: Sequence[Sample]) -> Alert | None:
+        """Heads beyond the limit, or else those that are on their way.
+
+        Args:
+            history: every sample so far, the newest last.
+        """
         now = history[-1]
         beyond = [row for row in now.rows if row.max_logit > self.limit]
         if beyond:
             top = max(row.max_logit for row in beyond)
             text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(beyond)}"
-            return Ring(now.step, self.name, "critical", _keys(beyond), text, now.step)
+            return Alert(now.step, self.name, "critical", _keys(beyond), text, now.step)
         coming = {
             row: step for row in now.rows if (step := self._forecast(row, history)) is not None
         }
@@ -207,7 +262,7 @@ class LogitGrowth:
             return None
         soonest = min(coming.values())
         text = f"logits of {_labels(coming)} will pass {self.limit:g} at about step {soonest}"
-        return Ring(now.step, self.name, "warning", _keys(coming), text, soonest)
+        return Alert(now.step, self.name, "warning", _keys(coming), text, soonest)
 
     def _forecast(self, row: HeadRow, history: Sequence[Sample]) -> int | None:
         if row.max_logit < self.share * self.limit:
@@ -226,6 +281,10 @@ class LogitGrowth:
 
 def crossing(points: Sequence[tuple[int, float]], limit: float) -> int | None:
     """The step at which a rising series reaches `limit`; None if it does not rise clearly.
+
+    Args:
+        points: (step, value), steps increasing.
+        limit: the value to reach.
 
     >>> crossing([(0, 1.0), (10, 2.0), (20, 4.0), (30, 8.0)], 64.0)
     60

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from attentropy.models.record.rows import HeadRow
-from attentropy.training.alarms import Ring
+from attentropy.core.statistics import TABLE, HeadRow
+from attentropy.training.alarms import Alert
 
 PREFIX = "attn"
 
@@ -15,43 +14,46 @@ def _mean(values: Iterable[float]) -> float:
     return sum(numbers) / len(numbers) if numbers else math.nan
 
 
-SUMMARIES: tuple[tuple[str, str, Callable[[Iterable[float]], float]], ...] = (
-    ("entropy", "mean", _mean),
-    ("entropy", "min", min),
-    ("entropy", "max", max),
-    ("normalized_entropy", "mean", _mean),
-    ("max_logit", "mean", _mean),
-    ("max_logit", "max", max),
-    ("gradient_flow", "mean", _mean),
-    ("gradient_flow", "min", min),
-    ("sink_mass", "mean", _mean),
-    ("sink_mass", "max", max),
-    ("output_norm", "min", min),
-)
+AGGREGATES: dict[str, Callable[[Iterable[float]], float]] = {"mean": _mean, "min": min, "max": max}
 
 
 class Metrics(dict[str, float]):
-    """Scalars by name, and what they were made of: every row, the rings, the loss."""
+    """Scalars by name, and what they were made of.
+
+    Args:
+        scalars: the numbers to log, by name.
+        rows: the rows of all heads.
+        alerts: alarms that rang at this sample.
+        loss: the loss of the step, if it is known.
+    """
 
     def __init__(
         self,
         scalars: dict[str, float],
         *,
         rows: Sequence[HeadRow] = (),
-        rings: Sequence[Ring] = (),
+        alerts: Sequence[Alert] = (),
         loss: float | None = None,
     ) -> None:
         super().__init__(scalars)
-        self.rows, self.rings, self.loss = tuple(rows), tuple(rings), loss
+        self.rows, self.alerts, self.loss = tuple(rows), tuple(alerts), loss
 
 
 def summarize(rows: Sequence[HeadRow], *, worst: int = 5) -> dict[str, float]:
-    """Aggregates over all heads, means per layer, and the `worst` heads by entropy and logit."""
+    """Aggregates over all heads, as the table of statistics asks, per layer, and the worst heads.
+
+    Names are `attn/<statistic>/<mean, min or max>`, `attn/layer<index>/<statistic>`, and
+    `attn/lowest_entropy/<rank>` and `attn/highest_logit/<rank>` for single heads.
+
+    Args:
+        rows: the rows of all heads.
+        worst: how many heads are logged one by one, by entropy and by logit.
+    """
     found: dict[str, float] = {}
-    for name, kind, reduce in SUMMARIES:
+    for name, one in TABLE.items():
         values = _values(rows, name)
-        if values:
-            found[f"{PREFIX}/{name}/{kind}"] = reduce(values)
+        for kind in one.logged if values else ():
+            found[f"{PREFIX}/{name}/{kind}"] = AGGREGATES[kind](values)
     for index in sorted({row.index for row in rows}):
         layer = [row for row in rows if row.index == index]
         found[f"{PREFIX}/layer{index:02d}/entropy"] = _mean(_values(layer, "entropy"))
@@ -67,5 +69,5 @@ def _worst(name: str, ordered: list[float], count: int) -> dict[str, float]:
     return {f"{PREFIX}/{name}/{i}": value for i, value in enumerate(ordered[:count], 1)}
 
 
-def _values(rows: Iterable[Any], name: str) -> list[float]:
-    return [value for row in rows if not math.isnan(value := getattr(row, name))]
+def _values(rows: Iterable[HeadRow], name: str) -> list[float]:
+    return [value for row in rows if not math.isnan(value := row[name])]

@@ -18,26 +18,24 @@ as clip() is made everywhere. A process that fails leaves no half of a sample be
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.statistics import HeadRow
 from attentropy.distributed.reduce import Totals
 from attentropy.models.record.recorder import listed
-from attentropy.models.record.reduce import Sample as SharedSample
-from attentropy.models.record.reduce import Shared
-from attentropy.models.record.rows import HeadRow
+from attentropy.models.record.reduce import GroupSample, Shared
 from attentropy.models.watch import Watch
-from attentropy.training.alarms import DEFAULT, Alarm, Ring, Sample
+from attentropy.training.alarms import DEFAULT, Alarm, Alert, Sample
+from attentropy.training.loggers import Logger, by_old_name
 from attentropy.training.metrics import Metrics, summarize
 from attentropy.training.runstore import RunStore
-
-Sink = Callable[[dict[str, Any], int], None]
 
 
 def _number(loss: float | Tensor | None) -> float | None:
@@ -51,15 +49,17 @@ def _number(loss: float | Tensor | None) -> float | None:
 
 
 class Monitor:
-    """Samples one step in `every`, tells sinks and alarms.
+    """Samples one training step in `every`, and tells loggers and alarms.
 
     Args:
         model: what is trained; the module whose forward is called, wrapped or not.
         every: one training step in so many is sampled, the first included.
-        sinks: callables (metrics, step); by default one run store in the directory of runs.
+        loggers: callables (metrics, step) such as those of attentropy.training.loggers; by
+            default one run store in the directory of runs.
         alarms: values of attentropy.training.alarms; by default all of them, each warning.
         worst: how many of the worst heads are logged one by one.
-        name: of the run, for the default store.
+        name: the name of the run, for the default store.
+        sinks: the old name of `loggers`; gives a DeprecationWarning.
     """
 
     def __init__(
@@ -67,16 +67,18 @@ class Monitor:
         model: nn.Module,
         *,
         every: int = 50,
-        sinks: Sequence[Sink] | None = None,
+        loggers: Sequence[Logger] | None = None,
         alarms: Sequence[Alarm] | None = None,
         worst: int = 5,
         name: str | None = None,
+        sinks: Sequence[Logger] | EllipsisType | None = ...,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ArgumentError("every", "an integer >= 1", repr(every))
-        for sink in sinks or ():
-            if not callable(sink):
-                raise ArgumentTypeError("sinks", "callables (metrics, step)", repr(sink))
+        loggers = by_old_name(loggers, sinks)
+        for logger in loggers or ():
+            if not callable(logger):
+                raise ArgumentTypeError("loggers", "callables (metrics, step)", repr(logger))
         for alarm in alarms or ():
             if isinstance(alarm, type) or not hasattr(alarm, "listen"):
                 rule = "values of attentropy.training.alarms"
@@ -84,17 +86,17 @@ class Monitor:
         self.model, self.every, self.worst = model, every, worst
         self.watch = Watch(model)
         self.watch.recorder.training_only = True
-        self.sinks = self._sinks(sinks, name)
+        self.loggers = self._loggers(loggers, name)
         self.alarms = tuple(DEFAULT if alarms is None else alarms)
         self.history: list[Sample] = []
-        self.rings: list[Ring] = []
+        self.alerts: list[Alert] = []
         self.changes: list[Any] = []
         self.should_stop = False
         self.steps = 0
         self._ringing: dict[str, set[Any]] = {}
         self._silent = 0
         self._shared: Shared | None = None
-        self._pending: tuple[int, SharedSample] | None = None
+        self._pending: tuple[int, GroupSample] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -104,15 +106,19 @@ class Monitor:
             self.watch.start()
 
     def pause(self) -> None:
-        """Touch nothing until begin() is called again."""
+        """Leave the model alone until begin() is called again."""
         self.watch.stop()
 
     def step(
         self, loss: float | Tensor | None = None, *, step: int | None = None
     ) -> Metrics | None:
-        """End a training step; the metrics, if it was sampled (at the next step, of processes).
+        """End a training step. Returns the metrics if the step was sampled.
 
-        `step` is the number to log, that of the calls so far if it is not given.
+        Under torch.distributed the metrics of a step are returned at the next one.
+
+        Args:
+            loss: the loss of the step, for the loggers and alarms.
+            step: the number to log; the number of calls so far if it is not given.
         """
         number = self.steps if step is None else step
         value = _number(loss)
@@ -128,22 +134,27 @@ class Monitor:
 
     @property
     def is_first(self) -> bool:
-        """Is this the process that writes, and warns?"""
+        """True in the process that writes and warns."""
         return not _is_distributed() or torch.distributed.get_rank() == 0
 
     def note_loss(self, step: int, loss: float) -> None:
-        """Give a loss to the sinks that take losses between samples."""
+        """Give a loss to the loggers that take losses between samples.
+
+        Args:
+            step: the training step.
+            loss: its loss.
+        """
         if self.is_first:
-            for sink in self.sinks:
-                getattr(sink, "loss", lambda step, loss: None)(step, loss)
+            for logger in self.loggers:
+                getattr(logger, "loss", lambda step, loss: None)(step, loss)
 
     def close(self) -> None:
-        """Stop listening, and finish the sinks."""
+        """Stop listening, and close the loggers."""
         self.watch.stop()
         self._arrived()
-        for sink in self.sinks:
-            getattr(sink, "close", lambda: None)()
-        self.sinks = []
+        for logger in self.loggers:
+            getattr(logger, "close", lambda: None)()
+        self.loggers = []
 
     def __enter__(self) -> "Monitor":
         return self
@@ -156,9 +167,9 @@ class Monitor:
     ) -> None:
         self.close()
 
-    def _sinks(self, sinks: Sequence[Sink] | None, name: str | None) -> list[Sink]:
-        if sinks is not None:
-            return list(sinks)
+    def _loggers(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:
+        if loggers is not None:
+            return list(loggers)
         notes = {"model": type(self.model).__name__, "every": self.every}
         return [RunStore(name, notes=notes)] if self.is_first else []
 
@@ -177,7 +188,7 @@ class Monitor:
         return self._told(step, loss, rows)
 
     def _arrived(self) -> Metrics | None:
-        """The sample that was on its way."""
+        """Tell of the sample that was on its way, if there is one."""
         if self._pending is None:
             return None
         (step, sample), self._pending = self._pending, None
@@ -190,36 +201,36 @@ class Monitor:
             self._warn_if_silent()
             return None
         self.history.append(Sample(step, tuple(rows), loss))
-        rings = self._listen()
+        alerts = self._listen()
         if self._shared is not None:
             self.should_stop = self._shared.any(self.should_stop)
-        metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, rings=rings, loss=loss)
+        metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, alerts=alerts, loss=loss)
         if self.is_first:
-            for sink in list(self.sinks):
-                self._tell(sink, metrics, step)
+            for logger in list(self.loggers):
+                self._tell(logger, metrics, step)
         return metrics
 
-    def _listen(self) -> list[Ring]:
-        """Rings with heads that were not ringing at the last sample."""
+    def _listen(self) -> list[Alert]:
+        """Alerts with heads that were not ringing at the last sample."""
         heard = []
         for alarm in self.alarms:
-            ring = alarm.listen(self.history)
-            now = set(ring.heads or ["all"]) if ring is not None else set()
+            alert = alarm.listen(self.history)
+            now = set(alert.heads or ["all"]) if alert is not None else set()
             new = now - self._ringing.get(alarm.name, set())
             self._ringing[alarm.name] = now
-            if ring is not None and new:
-                heard.append(ring)
-                self.rings.append(ring)
-                alarm.action(ring, self)
+            if alert is not None and new:
+                heard.append(alert)
+                self.alerts.append(alert)
+                alarm.action(alert, self)
         return heard
 
-    def _tell(self, sink: Sink, metrics: Metrics, step: int) -> None:
-        """A sink that fails is dropped with a warning: training goes on."""
+    def _tell(self, logger: Logger, metrics: Metrics, step: int) -> None:
+        """A logger that fails is dropped with a warning: training goes on."""
         try:
-            sink(metrics, step)
+            logger(metrics, step)
         except Exception as error:
-            self.sinks.remove(sink)
-            text = f"attentropy: {sink!r} failed and is not called again: {error!r}"
+            self.loggers.remove(logger)
+            text = f"attentropy: {logger!r} failed and is not called again: {error!r}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _warn_if_silent(self) -> None:

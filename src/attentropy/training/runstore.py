@@ -13,19 +13,20 @@ import time
 from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from attentropy.core.errors import AttentropyError
-from attentropy.models.record.rows import STATISTICS, HeadRow
-from attentropy.training.alarms import Ring
+from attentropy.core.statistics import NAMES, HeadRow, by_place
+from attentropy.training.alarms import Alert
 
 FORMAT = "attentropy.run"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".db"
-STORED = tuple(name for name in STATISTICS if name not in ("rows", "twin"))
+MAGIC = b"SQLite format 3\x00"
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -36,9 +37,8 @@ CREATE TABLE IF NOT EXISTS numbers (
     step INTEGER, layer INTEGER, statistic TEXT, heads BLOB, PRIMARY KEY (step, layer, statistic)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS losses (step INTEGER PRIMARY KEY, loss REAL);
-CREATE TABLE IF NOT EXISTS alarms (
-    step INTEGER, name TEXT, severity TEXT, heads TEXT, text TEXT, forecast INTEGER,
-    PRIMARY KEY (step, name));
+CREATE TABLE IF NOT EXISTS alerts (
+    step INTEGER, name TEXT, alert TEXT NOT NULL, PRIMARY KEY (step, name));
 """
 
 
@@ -52,7 +52,11 @@ def directory() -> Path:
 
 
 def find(run: str | Path) -> Path:
-    """The file of a run, given as a path or as a name in the directory of runs."""
+    """The file of a run, given as a path or as a name in the directory of runs.
+
+    Args:
+        run: a path, or a name in the directory of runs.
+    """
     for path in (Path(run), directory() / f"{run}{SUFFIX}", directory() / str(run)):
         if path.is_file():
             return path
@@ -61,13 +65,22 @@ def find(run: str | Path) -> Path:
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:
-    """The files of all runs in a folder, the newest first."""
+    """The files of all runs in a folder, the newest first.
+
+    Args:
+        folder: where to look; the directory of runs by default.
+    """
     place = directory() if folder is None else Path(folder)
     return sorted(place.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_mtime)
 
 
 class RunStore:
-    """A sink that writes a run; `path` is a file, a name, or None for a name made of the time."""
+    """A logger that writes a run.
+
+    Args:
+        path: a file, a name in the directory of runs, or None for a name made of the time.
+        notes: anything to remember of the run, by name.
+    """
 
     def __init__(
         self, path: str | Path | None = None, *, notes: dict[str, Any] | None = None
@@ -81,17 +94,22 @@ class RunStore:
             self._start(notes or {})
 
     def __call__(self, metrics: dict[str, Any], step: int) -> None:
-        """Store one sample: the rows of `metrics.rows`, its loss and its rings."""
+        """Store one sample: the rows of `metrics.rows`, its loss and its alerts."""
         rows: Sequence[HeadRow] = getattr(metrics, "rows", ())
         with self._db:
             self._db.execute("INSERT OR REPLACE INTO samples VALUES (?, ?)", (step, time.time()))
             self._numbers(rows, step)
-            self._rings(getattr(metrics, "rings", ()))
+            self._alerts(getattr(metrics, "alerts", ()))
             self._loss(step, getattr(metrics, "loss", None))
             self._note("heartbeat", time.time())
 
     def loss(self, step: int, loss: float) -> None:
-        """Store a loss between samples."""
+        """Store a loss between samples.
+
+        Args:
+            step: the training step.
+            loss: its loss.
+        """
         with self._db:
             self._loss(step, loss)
 
@@ -119,11 +137,11 @@ class RunStore:
 
     def _numbers(self, rows: Sequence[HeadRow], step: int) -> None:
         self._db.execute("DELETE FROM numbers WHERE step = ?", (step,))
-        for place in _by_place(rows):
+        for place in by_place(rows):
             layer = self._layer(place[0])
             blobs = (
-                (step, layer, name, array("f", (getattr(row, name) for row in place)).tobytes())
-                for name in STORED
+                (step, layer, name, array("f", (row[name] for row in place)).tobytes())
+                for name in NAMES
             )
             self._db.executemany("INSERT INTO numbers VALUES (?, ?, ?, ?)", blobs)
 
@@ -135,14 +153,9 @@ class RunStore:
             self._db.execute("INSERT INTO layers VALUES (?, ?, ?, ?, ?, ?)", values)
         return self._layers[key]
 
-    def _rings(self, rings: Iterable[Ring]) -> None:
-        self._db.executemany(
-            "INSERT OR REPLACE INTO alarms VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (r.step, r.name, r.severity, json.dumps(r.heads), r.text, r.forecast)
-                for r in rings
-            ],
-        )  # fmt: skip
+    def _alerts(self, alerts: Iterable[Alert]) -> None:
+        found = [(one.step, one.name, msgspec.json.encode(one).decode()) for one in alerts]
+        self._db.executemany("INSERT OR REPLACE INTO alerts VALUES (?, ?, ?)", found)
 
     def _loss(self, step: int, loss: float | None) -> None:
         if loss is not None:
@@ -168,16 +181,23 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _by_place(rows: Sequence[HeadRow]) -> list[list[HeadRow]]:
-    places: dict[tuple[str, int, str], list[HeadRow]] = {}
-    for row in rows:
-        places.setdefault((row.layer, row.call, row.phase), []).append(row)
-    return list(places.values())
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as read.
 
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run as read: `metrics[statistic][step][layer][head]`; NaN where there is no number."""
+    Attributes:
+        name: the name of the run.
+        path: its file.
+        started: when it started, UTC, ISO 8601.
+        running: True while its process may write more.
+        layers: the names of its attention modules.
+        kinds: "self" or "cross", for each layer.
+        heads: the number of heads of each layer.
+        steps: the sampled steps.
+        metrics: `metrics[statistic][step][layer][head]`; NaN where there is no number.
+        losses: (step, loss), which may be denser than `steps`.
+        alerts: alarms that rang.
+        notes: what was noted of the run, by name.
+    """
 
     name: str
     path: Path
@@ -189,12 +209,34 @@ class StoredRun:
     steps: list[int]
     metrics: dict[str, list[list[list[float]]]]
     losses: list[tuple[int, float]]
-    alarms: list[Ring]
-    notes: dict[str, Any] = field(default_factory=dict)
+    alerts: list[Alert]
+    notes: dict[str, Any]
+
+
+def is_run(path: Path) -> bool:
+    """True if the file is a run store: by its first bytes, then by what it says of itself.
+
+    Args:
+        path: the file.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.suffix != SUFFIX or file.read(len(MAGIC)) != MAGIC:
+                return False
+        with closing(_reader(path)) as db:
+            found = db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    except (OSError, sqlite3.Error):
+        return False
+    return found is not None and found[0] == json.dumps(FORMAT)
 
 
 def read(run: str | Path, *, last: int | None = None) -> StoredRun:
-    """Read a run, also while it is written; `last` bounds the number of samples."""
+    """Read a run, also while it is written.
+
+    Args:
+        run: a file, or a name in the directory of runs.
+        last: read only so many samples, the newest.
+    """
     path = find(run)
     meta = _meta(path)
     with closing(_reader(path)) as db:
@@ -217,7 +259,7 @@ def read(run: str | Path, *, last: int | None = None) -> StoredRun:
             steps=steps,
             metrics=_metrics(db, steps, heads),
             losses=[(step, float("nan") if loss is None else loss) for step, loss in losses],
-            alarms=_alarms(db),
+            alerts=_alerts(db, path),
             notes=meta,
         )
 
@@ -231,7 +273,7 @@ def _metrics(
 ) -> dict[str, list[list[list[float]]]]:
     where = {step: i for i, step in enumerate(steps)}
     found: dict[str, list[list[list[float]]]] = {
-        name: [[[float("nan")] * count for count in heads] for _ in steps] for name in STORED
+        name: [[[float("nan")] * count for count in heads] for _ in steps] for name in NAMES
     }
     first = steps[0] if steps else 0
     cursor = db.execute(
@@ -245,14 +287,12 @@ def _metrics(
     return found
 
 
-def _alarms(db: sqlite3.Connection) -> list[Ring]:
-    cursor = db.execute(
-        "SELECT step, name, severity, heads, text, forecast FROM alarms ORDER BY step"
-    )
-    return [
-        Ring(step, name, severity, tuple((a, b) for a, b in json.loads(heads)), text, forecast)
-        for step, name, severity, heads, text, forecast in cursor
-    ]
+def _alerts(db: sqlite3.Connection, path: Path) -> list[Alert]:
+    cursor = db.execute("SELECT alert FROM alerts ORDER BY step")
+    try:
+        return [msgspec.json.decode(text, type=Alert) for (text,) in cursor]
+    except msgspec.ValidationError as error:
+        raise RunError(f"{path} holds an alert that cannot be read: {error}") from error
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -275,7 +315,7 @@ def _meta(path: Path) -> dict[str, Any]:
 
 
 def _is_running(meta: dict[str, Any]) -> bool:
-    """Not finished, and its process is there (or, on another host, wrote a while ago)."""
+    """True if it has not finished and its process lives (or, on another host, wrote lately)."""
     if "finished" in meta:
         return False
     if meta.get("host") != socket.gethostname():

@@ -8,7 +8,9 @@ import torch
 from click.testing import CliRunner
 
 from attentropy.cli import main
+from attentropy.cli.models.scan import parse
 from attentropy.scans import store
+from attentropy.scans.errors import ScanError
 from attentropy.scans.store import load
 
 TEXT = "In the beginning was a short text, and the text was short. " * 40
@@ -119,6 +121,13 @@ def test_a_refused_scan_leaves_folders_as_they_were(call, tmp_path):
     assert leftovers(tmp_path / "there") == ["note.txt"]
 
 
+def test_lengths_are_parsed():
+    assert parse("64, 128,256") == [64, 128, 256]
+    for text in ("64,,128", "a,b", "64;128", "-4,8", "1.5", "", "٣"):
+        with pytest.raises(ScanError, match="^lengths must be integers such as 64,128,256, got"):
+            parse(text)
+
+
 def test_debug_shows_the_traceback(call):
     result = call("--lengths", "a", "--debug")
     assert result.exit_code == 1
@@ -178,7 +187,7 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     def interrupted(model, windows, *, tick):
         found = plain(model, windows, tick=tick)
-        seen.append(found.measure.length)
+        seen.append(found.length)
         if len(seen) == 2:
             raise KeyboardInterrupt
         return found
@@ -226,15 +235,17 @@ def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
 
     result = call("--lengths", "16,32,64", "--calibrate")
     assert result.exit_code == 0, result.output
-    found = load(tmp_path / "out").calibration
+    found = load(tmp_path / "out").plan
     assert found.reference == 32
-    assert [row.length for row in found.rows] == [32, 64]
-    assert all(row.perplexity_before > 1 and row.perplexity_after > 1 for row in found.rows)
-    assert abs(found.rows[1].entropy_after - found.rows[0].entropy_before) < abs(
-        found.rows[1].entropy_before - found.rows[0].entropy_before
+    home, far = found.effects
+    assert (home.length, far.length) == (32, 64)
+    assert min(home.perplexity_before, far.perplexity_before, far.perplexity_after) > 1
+    assert abs(far.entropy_after - home.entropy_before) < abs(
+        far.entropy_before - home.entropy_before
     )
     assert "Plan:   out/plan.json" in result.stdout
     plan = Plan.load(tmp_path / "out" / "plan.json")
+    assert plan == found
     steer(make(), plan).undo()
 
 
@@ -273,7 +284,7 @@ def test_parts_that_cannot_be_changed_are_told_in_one_line(call, tmp_path):
     told = [line for line in result.stderr.splitlines() if "left alone" in line]
     assert len(told) == 1
     assert told[0].startswith("Warning: steer() left alone layers.0 (attention computed by hand)")
-    assert list(load(tmp_path / "out").calibration.plan["factors"]) == ["layers.1"]
+    assert list(load(tmp_path / "out").plan.factors) == ["layers.1"]
 
 
 def test_calibration_of_a_model_that_cannot_read_says_so(call):

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import main
-from attentropy.lab.running.registry import HOMES
+from attentropy.lab.harness.registry import HOMES
 
 CHEAP = ("scales", "noise", "sparsity", "positions")
 

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import attentropy as at
-from attentropy.kernels import doctor
 from attentropy.kernels.fused import build, library
 from attentropy.kernels.fused import kernel as fused
 from tests.kernels.fused.cases import ISAS, make
@@ -72,9 +71,39 @@ def test_cpu_that_lacks_what_is_asked(monkeypatch):
 
 
 @pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
-def test_library_of_another_version(monkeypatch):
-    monkeypatch.setattr(library, "FIELDS", 1)
-    assert "is of another version" in library.find()
+def test_a_library_of_another_interface_says_so(monkeypatch):
+    monkeypatch.setattr(library, "interface", lambda: "0123456789abcdef")
+    said = library.find(ISAS[0])
+    assert said == (
+        f"fused_{ISAS[0]}.so is stale: its struct Args is not that of cpp/args.h "
+        "(python -m attentropy.kernels.fused.build renews it)"
+    )
+
+
+@pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+def test_a_library_from_before_there_were_hashes_is_stale(monkeypatch, tmp_path):
+    compiler = build.compiler()
+    if compiler is None:
+        pytest.skip("no compiler")
+    source = tmp_path / "old.cpp"
+    source.write_text('extern "C" long attentropy_fields() { return 85; }')
+    target = tmp_path / f"fused_{ISAS[0]}.so"
+    subprocess.run([*compiler, "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
+    assert "is stale: its struct Args is not that of cpp/args.h" in library.find(ISAS[0])
+
+
+@pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+def test_what_is_no_library_does_not_load(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
+    (tmp_path / f"fused_{ISAS[0]}.so").write_bytes(b"no library")
+    assert f"fused_{ISAS[0]}.so does not load: " in library.find(ISAS[0])
+
+
+@pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
+def test_the_peak_of_this_cpu_is_counted():
+    assert library.serving.peak() > 1e8
+    assert library.serving.bf16 == (library.serving.isa == "avx512bf16")
 
 
 def test_fused_by_name_without_a_library(monkeypatch):
@@ -85,22 +114,3 @@ def test_fused_by_name_without_a_library(monkeypatch):
         at.UnsupportedError, match="does not support inputs on this CPU: no library"
     ):
         at.attend(call.q, call.k, call.v, kernel="fused")
-
-
-def test_build_without_a_compiler(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
-    monkeypatch.setenv("CXX", "/nonexistent/compiler")
-    built, problem = build.build()
-    assert built == []
-    assert "/nonexistent/compiler" in problem or "no fused kernel for" in problem
-    monkeypatch.delenv("CXX")
-    monkeypatch.setattr(build.shutil, "which", lambda name: None)
-    assert build.build()[0] == []
-
-
-def test_doctor_fits_one_screen_and_names_the_kernel():
-    health = doctor.doctor()
-    assert health.kernel == ("fused" if library.serving else "streaming")
-    assert len(str(health).splitlines()) <= 24
-    assert f"CPU attention: {health.kernel}" in str(health)
-    assert health.as_dict()["builds"].keys() == build.ISAS.keys()

@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import attentropy as at
 from attentropy.core.errors import UnsupportedError
 from attentropy.kernels.fused import kernel as fused
-from attentropy.kernels.fused import operators
+from attentropy.kernels.fused.operators import OPERATORS
+from attentropy.kernels.packing import INPUTS, pack
 from tests.kernels.fused.cases import ISAS, make
 
 pytestmark = pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
@@ -17,22 +18,19 @@ pytestmark = pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
 
 def arguments(extras, *, grad=True, dtype=torch.float32):
     call = make((1, 2, 1, 20, 30, 8, 6), extras, dtype=dtype)
-    inputs = [
-        call.q, call.k, call.v, call.scale, call.bias, call.relative,
-        call.seen.lo, call.seen.hi, call.seen.table, call.slopes, call.softcap or 0.0,
-    ]  # fmt: skip
-    for x in inputs[:6]:
+    for name in INPUTS:
+        x = getattr(call, name)
         if x is not None:
             x.requires_grad_(grad)
-    return tuple(inputs)
+    return pack(call)
 
 
 @pytest.mark.parametrize(
     "extras", [(), ("causal", "relative"), ("mask", "bias", "softcap", "alibi")]
 )
 def test_opcheck(extras):
-    torch.library.opcheck(operators.fused, arguments(extras))
-    torch.library.opcheck(operators.fused, arguments(extras, grad=False))
+    torch.library.opcheck(OPERATORS.forward_op, arguments(extras))
+    torch.library.opcheck(OPERATORS.forward_op, arguments(extras, grad=False))
 
 
 def loss(q, k, v):

@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import attentropy as at
+from attentropy.core.resolve import Options, resolve
+from attentropy.kernels.packing import pack
+from attentropy.kernels.tiled.operators import SOFTMAX, SUMS
+from tests.cases import Shape
 
 WEIGHTS = [at.Softmax(), at.Linear(), at.L2(at.ReluSquared()), at.Gumbel(0.5)]
 
@@ -70,3 +75,26 @@ def test_the_default_device_is_not_that_of_the_tensors(attend):
     with ThreadPoolExecutor(1) as fresh:  # scratch memory belongs to a thread
         assert torch.equal(fresh.submit(elsewhere).result(), want)
         assert torch.equal(fresh.submit(attend, *given, mask=at.padding([3])).result().out, want)
+
+
+def test_operators_pass_the_checks_of_torch():
+    shape = Shape(batch=1, heads=2, key_heads=1, queries=3, keys=4, width=3, value_width=2)
+    for weights, made in ((at.Softmax(), SOFTMAX), (at.L1(), SUMS)):
+        call = resolve(*shape.tensors(torch.float32), Options(mask=at.causal, weights=weights))
+        torch.library.opcheck(made.forward_op, pack(call))
+
+
+class Passing(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mask", [at.causal & at.strided(2), ~(at.causal & at.strided(3))], ids=str)
+def test_dispatch_modes_do_not_lose_a_mask_that_is_a_predicate(attend, mask):
+    given = tensors()
+    want = attend(*given, mask=mask)
+    with Passing():
+        got = attend(*given, mask=mask)
+    torch.testing.assert_close(got.out, want.out)
+    assert torch.equal(got.stats.visible, want.stats.visible)
+    torch.testing.assert_close(got.stats.collision, want.stats.collision)

@@ -6,18 +6,20 @@ from functools import cache
 import pytest
 import torch
 
-from attentropy.kernels.triton.configs import TABLE, Config
-from attentropy.kernels.triton.launch import Launch
-from attentropy.kernels.triton.plan_backward import Cotangents, Needs, plan_backward
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.softmax_results import FLOWING
+from attentropy.kernels.triton.configs import TileSizes
+from attentropy.kernels.triton.launch import Launch, features, sizes
+from attentropy.kernels.triton.plan_backward import plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
-from attentropy.kernels.triton.problem import Problem
+from tests.kernels.triton.problems import problem as made
 
 CHOICES = (
-    Config("square", 16, 16, 4, 1),
-    Config("wide", 16, 64, 4, 1),
-    Config("tall", 64, 16, 4, 1),
+    TileSizes("square", 16, 16, 4, 1),
+    TileSizes("wide", 16, 64, 4, 1),
+    TileSizes("tall", 64, 16, 4, 1),
 )
-PARTS = Config("parts", 32, 16, 4, 1, part=16)
+PARTS = TileSizes("parts", 32, 16, 4, 1, part=16)
 
 
 def problem():
@@ -25,7 +27,12 @@ def problem():
     q, k, v = torch.randn(1, 2, 37, 24), torch.randn(1, 1, 53, 24), torch.randn(1, 1, 53, 20)
     hi = (torch.arange(37) + 17).int().expand(1, 1, 37)
     bias = torch.randn(1, 2, 1, 53)
-    return Problem(q=q, k=k, v=v, scale=torch.full((1, 1, 1), 0.25), lo=hi - 20, hi=hi, bias=bias)
+    scale = torch.full((1, 1, 1), 0.25)
+    return made(q, k, v, scale=scale, lo=hi - 20, hi=hi, bias=bias)
+
+
+def needs(*names):
+    return {name: name in names for name in INPUTS}
 
 
 @cache
@@ -33,11 +40,11 @@ def results(config):
     launches, written = plan_forward(problem())
     for one in launches:
         one.start_with(config)
-    gradients = Cotangents(*(torch.ones_like(x) for x in (written[0], *written[1:3], written[5])))
-    launches, found = plan_backward(problem(), written, gradients, Needs(True, True, False))
+    gradients = {name: torch.ones_like(getattr(written, name)) for name in FLOWING}
+    launches, found = plan_backward(problem(), written, gradients, needs("scale", "bias"))
     for one in launches:
         one.start_with(config)
-    return [*written, found.q, found.k, found.v, found.scale, found.bias]
+    return [*written, *(found[name] for name in ("q", "k", "v", "scale", "bias"))]
 
 
 @pytest.mark.parametrize("config", [*CHOICES[1:], PARTS], ids=lambda c: c.name)
@@ -52,7 +59,7 @@ def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
     for one in plan_forward(problem())[0]:
         one.start()
     written = tuple(torch.rand_like(x.float()) for x in written)
-    gradients = Cotangents(written[0], None, None, None)
+    gradients = {"out": written[0]}
     runs = []
 
     def bench(kernel_call, quantiles):
@@ -64,7 +71,7 @@ def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
         shape = plan_forward(problem())[1]._replace(
             out=written[0], max_logit=written[3] + 5, log_l=written[6]
         )
-        launches, found = plan_backward(problem(), shape, gradients, Needs(False, True, False))
+        launches, found = plan_backward(problem(), shape, gradients, needs("bias"))
         launches[0].start()
         return replace(launches[1], choices=CHOICES), found
 
@@ -73,7 +80,7 @@ def test_tuning_takes_the_fastest_and_clears_what_the_trials_added():
     assert len(runs) == 3
     plain, want = sweep()
     plain.start_with(CHOICES[0])
-    torch.testing.assert_close(found.bias, want.bias)
+    torch.testing.assert_close(found["bias"], want["bias"])
     tuned, _ = sweep()
     tuned.start_tuned(bench)
     assert len(runs) == 3, "the same bucket is not timed again"
@@ -87,10 +94,20 @@ def test_the_interpreter_takes_the_parts_of_the_configuration(monkeypatch):
     assert [x.part for x in started] == [0, 16]
 
 
-def test_the_set_of_tile_sizes_is_small_and_named():
-    for kernel, kinds in TABLE.items():
-        for widths in kinds.values():
-            assert sorted(widths) == [16, 32, 64, 128, 256], kernel
-            for choices in widths.values():
-                assert 1 <= len(choices) <= 3
-                assert len({c.name for c in choices}) == len(choices)
+def test_a_kernel_gets_the_sizes_that_it_has():
+    forward = plan_forward(problem())[0][0].kernel
+    assert sizes(forward, PARTS) == {"BLOCK": 32, "TILE": 16, "PART": 16}
+    rowwise = plan_backward(problem(), *results_and_gradient(), needs())[0][0].kernel
+    assert sizes(rowwise, PARTS) == {"BLOCK": 32}
+
+
+def results_and_gradient():
+    written = plan_forward(problem())[1]
+    return written, {"out": torch.ones_like(written.out)}
+
+
+def test_features_are_what_is_there_in_bundles_too():
+    args = plan_forward(problem())[0][0].args
+    found = features(args)
+    assert {"terms.lo", "terms.bias", "terms.scale", "q"} <= set(found)
+    assert not {"drop", "terms.softcap", "terms.mask"} & set(found)

@@ -6,7 +6,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import attentropy as at
-from attentropy.kernels.triton.operators import triton_backward, triton_forward
+from attentropy.kernels.packing import INPUTS, pack
+from attentropy.kernels.triton.operators import OPERATORS
+from tests.kernels.triton.problems import call
 
 
 def arguments(*, grad=True):
@@ -15,27 +17,29 @@ def arguments(*, grad=True):
     leaves = [x.requires_grad_(grad) for x in (q, k, v, scale, bias, relative)]
     q, k, v, scale, bias, relative = leaves
     hi = torch.arange(3, 8, dtype=torch.int32).view(1, 1, 5)
-    return q, k, v, scale, None, hi, None, bias, relative, None, 0.0, 0.2, torch.tensor(7)
+    return call(
+        q, k, v, scale=scale, hi=hi, bias=bias, relative=relative, dropout=0.2, seed=torch.tensor(7)
+    )
 
 
 def test_opcheck_of_the_forward_operator():
-    torch.library.opcheck(triton_forward, arguments())
+    torch.library.opcheck(OPERATORS.forward_op, pack(arguments()))
 
 
 def test_opcheck_of_the_backward_operator():
     given = arguments(grad=False)
-    out, entropy, lse, max_logit, _, collision, log_l = triton_forward(*given)
-    results = (out, entropy, max_logit, collision, log_l)
-    grads = (torch.randn_like(out), None, torch.randn_like(lse), None)
+    results = OPERATORS.forward(given)
+    grads = [torch.randn_like(results.out), None, torch.randn_like(results.lse), *[None] * 4]
+    needs = [True, True, True, True, True, False, False]
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(
-        triton_backward, (*grads, *results, *given, [True, True, False]), test_utils=checks
+        OPERATORS.backward_op, (*pack(given), list(results), grads, needs), test_utils=checks
     )
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiles_into_one_graph(backend):
-    q, k, v = (x.detach().requires_grad_() for x in arguments()[:3])
+    q, k, v = (x.detach().requires_grad_() for x in pack(arguments())[:3])
 
     def loss(q, k, v):
         out, stats = at.attend(q, k, v, mask=at.causal, softcap=3.0, kernel="triton")
@@ -60,12 +64,16 @@ def test_fake_cuda_tensors_pass_forward_and_backward():
         assert stats.entropy.dtype == torch.float32
         assert stats.argmax.device.type == "cuda"
         scale, bias = on_cuda(1, 1, 1, dtype=torch.float32), on_cuda(1, 1, 50, 60)
-        given = (q, k, v, scale, None, None, None, bias, None, None, 0.0, 0.1, None)
-        out, entropy, lse, max_logit, _, collision, log_l = triton_forward(*given)
-        results = (out, entropy, max_logit, collision, log_l)
-        grads = triton_backward(out, None, lse, None, *results, *given, [False, True, False])
-        assert [g.shape for g in grads] == [x.shape for x in (q, k, v, bias)]
-        assert {g.device.type for g in grads} == {"cuda"}
+        visible = torch.empty(1, 4, 50, dtype=torch.int64, device="cuda")
+        given = call(q, k, v, scale=scale, bias=bias, dropout=0.1, visible=visible)
+        results = OPERATORS.forward(given)
+        grads = {"out": results.out, "lse": results.lse}
+        needs = {name: name in ("q", "k", "v", "bias") for name in INPUTS}
+        found = OPERATORS.backward(given, results, grads, needs)
+        assert [None if g is None else g.shape for g in found] == [
+            x.shape if needs[n] else None for n, x in zip(INPUTS, pack(given), strict=False)
+        ]
+        assert {g.device.type for g in found if g is not None} == {"cuda"}
 
 
 def test_a_graph_of_cuda_tensors_holds_the_operator():
@@ -78,4 +86,4 @@ def test_a_graph_of_cuda_tensors_holds_the_operator():
     with FakeTensorMode():
         graph = make_fx(attention)(*(on_cuda(1, 2, 40, 16) for _ in range(3))).graph
     called = [str(node.target) for node in graph.nodes if node.op == "call_function"]
-    assert called.count("attentropy.triton_forward.default") == 1
+    assert called.count("attentropy.triton.default") == 1

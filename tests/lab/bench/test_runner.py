@@ -4,7 +4,7 @@ import torch
 from attentropy.core.errors import AttentropyError
 from attentropy.lab.bench import contenders, runner
 
-CASE = contenders.Case(1, 2, 64, 16)
+CASE = contenders.BenchCase(1, 2, 64, 16)
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -14,14 +14,6 @@ def test_every_contender_is_measured_against_sdpa(backward):
     assert "streaming" in [r.contender for r in results]
     assert results[0].ratio == 1
     assert all(r.seconds > 0 for r in results)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_contenders_are_right(dtype, causal):
-    case = CASE._replace(dtype=dtype, causal=causal)
-    for name, run in contenders.available(case).items():
-        runner.check(name, run, case)
 
 
 def test_a_wrong_contender_is_not_measured():

@@ -1,13 +1,10 @@
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from attentropy.core.errors import ArgumentError
-from attentropy.lab.embedded import __main__ as command
-from attentropy.lab.embedded import text as texts
-from attentropy.lab.embedded.model import Shape, load_model
+from attentropy.lab.embedded.model import ModelShape
 from attentropy.lab.embedded.training import (
     Recipe,
     Trainer,
@@ -22,7 +19,7 @@ SMALL = Recipe(
     steps=20,
     batch=8,
     warmup=5,
-    shape=Shape(layers=2, heads=2, width=32, rotary_heads=1, trained_length=32),
+    shape=ModelShape(layers=2, heads=2, width=32, rotary_heads=1, trained_length=32),
     periods=(4, 16),
 )
 
@@ -82,71 +79,6 @@ def test_initial_model_predicts_uniformly():
 def test_steps_are_checked():
     with pytest.raises(ArgumentError, match="steps must be at least 1, got 0"):
         Recipe(steps=0)
-
-
-def test_held_out_book_is_cut_from_the_middle():
-    text = b"Ge1:1 a\nActs1:1 b\nActs1:2 c\nRom1:1 d\n"
-    train, held_out = texts.split_text(text)
-    assert (train, held_out) == (b"Ge1:1 a\nRom1:1 d\n", b"Acts1:1 b\nActs1:2 c\n")
-    assert texts.split_text(b"x" * 100) == (b"x" * 95, b"x" * 5)
-
-
-def test_file_corpus_knows_the_debian_text(tmp_path):
-    path = tmp_path / "t.txt"
-    path.write_bytes(b"Ge1:1 In the beginning God created\nActs1:1 b\nRom1:1 d\n" + TEXT)
-    assert texts.file_corpus(path).source == texts.SOURCE
-    path.write_bytes(TEXT)
-    assert texts.file_corpus(path).source == "t.txt"
-    path.write_bytes(b"short")
-    with pytest.raises(ArgumentError, match="--text must be a file of at least 20000 bytes, got 5"):
-        texts.file_corpus(path)
-
-
-def test_fetching_without_apt_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(texts.TextUnavailableError, match=r"needs the program 'apt-get'.*--text"):
-        texts.fetch_text(tmp_path / "debian")
-
-
-def test_fetching_reports_what_apt_said(tmp_path, monkeypatch):
-    script = tmp_path / "apt-get"
-    script.write_text("#!/bin/sh\necho 'E: Unable to locate package' >&2\nexit 100\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(texts.TextUnavailableError, match="failed: E: Unable to locate package"):
-        texts.fetch_text(tmp_path / "debian")
-
-
-def test_command_trains_writes_and_does_not_train_again(tmp_path, capsys, monkeypatch):
-    source = tmp_path / "source.txt"
-    source.write_bytes(TEXT * 2)
-    monkeypatch.setattr(command, "EVERY", 1)
-    words = ["--out", str(tmp_path / "out"), "--steps", "2", "--text", str(source)]
-    assert command.main(words) == 0
-    written = tmp_path / "out" / "model.safetensors"
-    first = written.read_bytes()
-    load_model(written)
-    monkeypatch.setattr(Trainer, "advance", lambda self: 1 / 0)
-    assert command.main(words) == 0
-    assert written.read_bytes() == first
-    assert (tmp_path / "out" / "sample.txt").stat().st_size > 0
-
-
-def test_command_says_one_sentence_on_errors(tmp_path, capsys):
-    assert command.main(["--out", str(tmp_path), "--text", str(tmp_path / "missing.txt")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert "missing.txt" in said
-    assert "Traceback" not in said
-
-
-def test_notes_are_complete():
-    trainer = run(Trainer(TEXT, SMALL), 2)
-    corpus = texts.Corpus(TEXT, TEXT[:3000], "a source", "a licence")
-    notes = command.notes(corpus, trainer)
-    assert json.loads(json.dumps(notes))["recipe"]["steps"] == 20
-    assert notes["losses"]["bigram"] > 0
-    assert notes["source"] == "a source"
 
 
 def test_first_key_share_against_float64():

@@ -1,10 +1,10 @@
 import pytest
 
 from attentropy.lab.experiments import dynamics
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.results import RunResults
 from attentropy.training.runstore import read
 
-CONFIG = dynamics.Config(length=16, width=16, heads=2, layers=2, steps=6, every=3, batch=2)
+CONFIG = dynamics.DynamicsConfig(length=16, width=16, heads=2, layers=2, steps=6, every=3, batch=2)
 
 
 def test_entropies_come_from_the_run_store(tmp_path):
@@ -12,7 +12,7 @@ def test_entropies_come_from_the_run_store(tmp_path):
     unseen = dynamics._train(CONFIG, dynamics.PLENTY, 0, path)
     run = read(path)
     assert run.steps == [0, 3, 6] == list(unseen)
-    rows = Results(dynamics.read_off(run, unseen))
+    rows = RunResults(dynamics.read_off(run, unseen))
     stored = run.metrics["normalized_entropy"]
     for i, step in enumerate(run.steps):
         for layer in range(2):
@@ -23,7 +23,7 @@ def test_entropies_come_from_the_run_store(tmp_path):
 
 
 def test_a_fresh_model_is_near_log_n():
-    rows = Results(dynamics.measure(CONFIG, dynamics.LITTLE, 0))
+    rows = RunResults(dynamics.measure(CONFIG, dynamics.LITTLE, 0))
     assert 0.8 < rows.mean("entropy", step=0) <= 1
     assert rows.mean("unseen", step=6) < rows.mean("unseen", step=0)
 
@@ -46,7 +46,7 @@ def test_overfitting_is_judged_from_the_turn_on(ends, verdict):
         *told(dynamics.LITTLE, 0.9, 0.6, little, unseen=(3, 2, 4)),
         *told(dynamics.REWARDED, 0.9, 0.6, 0.6, unseen=(3, 2, 3)),
     ]
-    said = dynamics.conclude(Results(rows))
+    said = dynamics.conclude(RunResults(rows))
     assert "turns at step 1" in said[-2]
     assert verdict in said[-2]
     assert "in 2 of 2 runs (without a reward) every layer ends below" in said[-3]

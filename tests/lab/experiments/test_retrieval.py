@@ -2,10 +2,12 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import retrieval
-from attentropy.lab.running.rows import Results, Spread
+from attentropy.lab.harness.results import Estimate, RunResults
 from attentropy.lab.subjects.retriever import Retriever, sets
 
-CONFIG = retrieval.Config(width=16, steps=20, batch=32, lengths=(16, 64), sets=16, items=2048)
+CONFIG = retrieval.RetrievalConfig(
+    width=16, steps=20, batch=32, lengths=(16, 64), sets=16, items=2048
+)
 
 
 def test_the_entropy_is_held():
@@ -23,7 +25,7 @@ def measured(condition, seed=0):
 
 
 def test_rules_agree_where_they_should():
-    results = Results(measured(retrieval.PLAIN))
+    results = RunResults(measured(retrieval.PLAIN))
     plain = results.mean("entropy", rule=retrieval.PLAIN, n=16)
     for rule in ("log n, test only", "HoldEntropy, test only", "n, test only"):
         assert results.mean("entropy", rule=rule, n=16) == pytest.approx(plain, abs=1e-4)
@@ -60,19 +62,19 @@ def test_gains_are_paired_by_seed_and_length():
 
     rows = [row(0, retrieval.PLAIN, 30.0), row(1, retrieval.PLAIN, 50.0), row(0, "n", 60.0),
             row(1, "n", 80.0), row(0, "n", 10.0, n=16), {"seed": 0, "rule": "n", "leak": 0.1}]  # fmt: skip
-    derived = retrieval.gains(Results(rows))
-    assert derived.over("gain", rule="n", n=1024) == Spread(30.0, 0.0, 2)
+    derived = retrieval.gains(RunResults(rows))
+    assert derived.over("gain", rule="n", n=1024) == Estimate(30.0, 0.0, 2)
     assert not derived.over("gain", rule=retrieval.PLAIN).size
     assert not derived.over("gain", n=16).size
 
 
 def test_distance_to_a_target_is_in_standard_errors():
-    assert retrieval._distance(Spread(40.0, 4.0, 4), 30.0).startswith("5.0 standard errors above")
-    assert retrieval._distance(Spread(28.0, 4.0, 4), 30.0).startswith("1.0 standard errors below")
-    assert retrieval._distance(Spread(28.0, float("nan"), 1), 30.0).startswith("one seed")
+    assert retrieval._distance(Estimate(40.0, 4.0, 4), 30.0).startswith("5.0 standard errors above")
+    assert retrieval._distance(Estimate(28.0, 4.0, 4), 30.0).startswith("1.0 standard errors below")
+    assert retrieval._distance(Estimate(28.0, float("nan"), 1), 30.0).startswith("one seed")
 
 
 def test_conclusions_name_theory_and_measurement():
     rows = [row for rule in (retrieval.PLAIN, "n") for row in measured(rule)]
-    said = retrieval.conclude(Results(rows))
+    said = retrieval.conclude(RunResults(rows))
     assert any("must grow like n^1" in line for line in said)

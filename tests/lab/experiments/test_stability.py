@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import stability
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.results import RunResults
 from attentropy.training.runstore import read
 
 SMALL = {"rates": (0.01,), "steps": 4, "warmup": 2, "length": 12, "batch": 2, "width": 8}
-CONFIG = stability.Config(**SMALL, layers=1, every=1)
+CONFIG = stability.StabilityConfig(**SMALL, layers=1, every=1)
 
 
 def test_divergence_is_a_rise_above_the_least():
@@ -38,16 +38,16 @@ def test_everything_comes_from_the_run_store(tmp_path):
 
 
 def test_lead_is_from_the_alarm_to_the_divergence(tmp_path):
-    config = stability.Config(steps=40, warmup=20, length=24, width=16, every=1)
+    config = stability.StabilityConfig(steps=40, warmup=20, length=24, width=16, every=1)
     path = tmp_path / "run.db"
     stability._train(config, stability.NONE, 3.0, 0, path)
     run = read(path)
     row = stability.read_off(run, config, 3.0)
-    first = min(ring.step for ring in run.alarms if ring.name in stability.LEADS)
+    first = min(alert.step for alert in run.alerts if alert.name in stability.LEADS)
     assert row["diverged"]
     assert row["step_alarm"] == first
     assert row["lead"] == row["step_diverged"] - first
-    said = stability.conclude(Results([{"condition": stability.NONE, "seed": 0, **row}]))
+    said = stability.conclude(RunResults([{"condition": stability.NONE, "seed": 0, **row}]))
     assert said[0].startswith("Without a cure 1 of 1 runs diverge; in 1 of them an alarm")
     assert said[-1] == "Largest rate at which no seed diverges: none none."
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from attentropy.lab.experiments import vision
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.results import RunResults
 
 pytest.importorskip("sklearn")
-TINY = vision.Config(sides=(8, 16), width=8, heads=2, layers=1, steps=20, batch=8, tested=12)
+TINY = vision.VisionConfig(sides=(8, 16), width=8, heads=2, layers=1, steps=20, batch=8, tested=12)
 
 
 def test_copied_pictures_repeat_their_pixels():
@@ -42,7 +42,7 @@ def test_the_resolution_is_the_length_for_calibrate():
 @pytest.mark.parametrize("rule", [vision.PLAIN, "mixed 1", "KeyNorm"])
 def test_every_rule_is_trained_and_tested(rule):
     torch.manual_seed(0)
-    rows = Results(vision.measure(TINY, rule, 0))
+    rows = RunResults(vision.measure(TINY, rule, 0))
     assert rows.values("rule")[0] == rule
     assert len(rows.values("rule")) == (1 if "mixed" in rule else 4)
     assert len(rows.values("made")) == (3 if rule == vision.PLAIN else 1)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options
@@ -170,7 +170,7 @@ def test_calls_of_attend_by_a_module_on_a_ring_are_refused():
     undo()
     untrack()
     handle.undo()
-    assert attention.Observer.change is None
+    assert hooks.change is None
 
 
 def test_what_is_not_recorded_is_noted_once_for_its_module():

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.nn import (
     AdditiveAttention,
@@ -179,7 +179,7 @@ def test_steering_is_the_layer_built_so_and_undo_is_exact(name):
     steered.sum().backward()
     handle.undo()
     assert torch.equal(model(X), plain)
-    assert attention.Observer.change is None
+    assert hooks.change is None
     for module in model.modules():
         assert not any(key.startswith("_attentropy") for key in module.__dict__)
         assert not module._forward_hooks

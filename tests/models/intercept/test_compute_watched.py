@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.training.runstore import RunStore, read
@@ -29,7 +29,7 @@ MADE = {
     "plain": lambda: MultiheadAttention(32, 4),
     "causal": lambda: MultiheadAttention(32, 4, mask=at.causal),
     "grouped": lambda: MultiheadAttention(32, 4, num_kv_heads=2, mask=at.causal & at.lookback(5)),
-    "alibi": lambda: MultiheadAttention(32, 4, mask=at.causal, positions=at.nn.ALiBi(4)),
+    "alibi": lambda: MultiheadAttention(32, 4, mask=at.causal, positions=at.ALiBi()),
     "log n": lambda: MultiheadAttention(32, 4, mask=at.causal, scale=at.LogLength(2.0)),
     "cosine": lambda: CosineAttention(32, 4, mask=at.causal),
     "additive": lambda: AdditiveAttention(32, 4, mask=at.causal),
@@ -98,7 +98,7 @@ def test_cross_attention_is_told_apart():
 
 def test_a_monitor_writes_them_into_its_run_store(tmp_path):
     model, path = Two(MADE["causal"]), tmp_path / "run.db"
-    with at.Monitor(model, every=2, sinks=[RunStore(path)]) as monitor:
+    with at.Monitor(model, every=2, loggers=[RunStore(path)]) as monitor:
         for _ in range(3):
             loss = model(torch.randn(2, 6, 32)).square().mean()
             loss.backward()
@@ -118,7 +118,7 @@ def test_everything_is_put_back_and_direct_calls_are_left_alone():
             inner.model(x)
         model(x)
         at.attend(q, q, q)
-    assert attention.Observer.call is None
+    assert hooks.record is None
     assert len(outer.heads()) == len(inner.heads()) == 8
     assert {row.rows for row in outer.heads()} == {4}
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.models.intercept import registry
 from tests.models.zoo import build
 
@@ -111,16 +111,15 @@ def test_undoing_together_goes_backwards():
 
 def patched():
     """Everything that watching and steering replace, outside of models."""
-    observer = attention.Observer
     return (
         F.scaled_dot_product_attention,
         F.softmax,
         torch.softmax,
         torch.Tensor.softmax,
         torch.backends.mha.get_fastpath_enabled(),
-        observer.call,
-        observer.change,
-        observer.unseen,
+        hooks.record,
+        hooks.change,
+        hooks.skip,
         "softmax" in vars(torch.Tensor),
         "_call_impl" in vars(nn.Sequential),
         "_call_impl" in vars(Attends),

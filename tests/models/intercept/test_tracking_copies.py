@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
-from attentropy.attention import attend as attention
+from attentropy.attention.hooks import hooks
 from attentropy.nn import MultiheadAttention
 from tests.models.zoo import build, inputs
 
@@ -69,7 +69,7 @@ def test_a_copy_made_beside_a_monitor_counts_nothing():
     """As one is made for an average of the weights."""
     torch.manual_seed(0)
     model = nn.TransformerEncoderLayer(32, 4, 32, dropout=0.0, batch_first=True)
-    with at.Monitor(model, every=1, sinks=[]) as monitor:
+    with at.Monitor(model, every=1, loggers=[]) as monitor:
         average = copy.deepcopy(model)
         for _ in range(2):
             model(X).sum().backward()
@@ -94,7 +94,7 @@ def test_a_watched_transformers_model_runs_elsewhere(tmp_path):
 )
 @torch.no_grad()
 def test_a_copy_stays_steered_until_it_is_gone(made):
-    before = F.scaled_dot_product_attention, attention.Observer.change
+    before = F.scaled_dot_product_attention, hooks.change
     model = made().eval()
     plain = model(X)
     handle = at.steer(model, temperature=20.0)
@@ -105,7 +105,7 @@ def test_a_copy_stays_steered_until_it_is_gone(made):
     assert not torch.allclose(steered, plain, atol=1e-4)
     del twin
     gc.collect()
-    assert (F.scaled_dot_product_attention, attention.Observer.change) == before
+    assert (F.scaled_dot_product_attention, hooks.change) == before
 
 
 @torch.no_grad()

@@ -64,7 +64,7 @@ def oracle(q, k, v, mask, sink=None):
         "lse": whole.logsumexp(-1),
         "top_probability": p[..., :9].amax(-1),
         "collision": collision,
-        "sparsity": (visible * collision).rsqrt(),
+        "density": (visible * collision).rsqrt(),
         "noise_robustness": ((math.e - 1) * collision).rsqrt(),
         "output_norm": (p[..., :9] @ v.repeat_interleave(2, 1)).norm(dim=-1),
         "sink_mass": first + (0 if sink is None else p[..., 9]),

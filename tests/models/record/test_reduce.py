@@ -1,8 +1,8 @@
 """Watching a model that several processes train: the rows of all are those of one."""
 
 import math
-from dataclasses import asdict
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def model():
 def assert_same_rows(got, want):
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
-        for name, value in asdict(b).items():
+        for name, value in msgspec.structs.asdict(b).items():
             one = getattr(a, name)
             if name == "layer":
                 assert one.endswith(value)
@@ -81,7 +81,10 @@ def monitored(rank):
     told = []
     trained = model()
     with at.Monitor(
-        trained, every=2, sinks=[lambda metrics, step: told.append((step, metrics.rows))], alarms=[]
+        trained,
+        every=2,
+        loggers=[lambda metrics, step: told.append((step, metrics.rows))],
+        alarms=[],
     ) as monitor:
         for number in range(3):
             if number != 2 or rank == 1:

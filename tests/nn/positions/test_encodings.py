@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import attentropy as at
 
@@ -28,70 +26,6 @@ def test_sinusoidal_of_any_width(width):
     assert torch.equal(nn.SinusoidalPositions(0.0)(x), x)
 
 
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 100))
-def test_rotary_scores_depend_on_distance(i, j, shift):
-    q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.double).unbind(0)
-    turn = nn.RotaryPositions()
-    here = turn(q, first=i) @ turn(k, first=j).mT
-    there = turn(q, first=i + shift) @ turn(k, first=j + shift).mT
-    torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-4)
-
-
-def test_rotary_keeps_norms():
-    x = torch.randn(2, 3, 7, 8)
-    torch.testing.assert_close(nn.RotaryPositions()(x).norm(dim=-1), x.norm(dim=-1))
-
-
-def test_rotary_equals_transformers():
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    q, k = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
-    angle = torch.arange(7.0)[:, None] * nn.RotaryPositions().waves(8).frequencies
-    cos, sin = (torch.cat([f, f], -1)[None] for f in (angle.cos(), angle.sin()))
-    want_q, want_k = llama.apply_rotary_pos_emb(q, k, cos, sin)
-    torch.testing.assert_close(nn.RotaryPositions()(q), want_q)
-    torch.testing.assert_close(nn.RotaryPositions()(k), want_k)
-
-
-@pytest.mark.parametrize("width", [32, 64, 128])
-@pytest.mark.parametrize("factor", [1.0, 4.0, 32.0])
-def test_yarn_equals_transformers(width, factor):
-    rope = pytest.importorskip("transformers.modeling_rope_utils")
-    from transformers import LlamaConfig
-
-    config = LlamaConfig(
-        hidden_size=width,
-        num_attention_heads=1,
-        max_position_embeddings=int(2048 * factor),
-        rope_parameters={
-            "rope_type": "yarn",
-            "factor": factor,
-            "original_max_position_embeddings": 2048,
-            "rope_theta": 10_000.0,
-        },
-    )
-    frequencies, attention = rope.ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
-    ours = nn.RotaryPositions(scaling=nn.YaRN(factor, 2048)).waves(width)
-    torch.testing.assert_close(ours.frequencies, frequencies)
-    assert ours.factor == pytest.approx(attention)
-
-
-def test_yarn_factor_acts_on_logits_as_its_square():
-    q = torch.randn(1, 1, 1, 8, dtype=torch.double)
-    yarn = nn.YaRN(8.0, 64)
-    turned = nn.RotaryPositions(scaling=yarn)(q)
-    ratio = (turned.square().sum() / q.square().sum()).item()
-    assert ratio == pytest.approx((0.1 * math.log(8) + 1) ** 2, rel=1e-6)
-
-
-def test_ntk_squeezes_the_slowest_wave_by_the_factor():
-    plain = nn.RotaryPositions().waves(16).frequencies
-    ntk = nn.RotaryPositions(scaling=nn.NTK(4.0)).waves(16).frequencies
-    assert ntk[0] == plain[0]
-    assert (plain[-1] / ntk[-1]).item() == pytest.approx(4.0, rel=1e-5)
-    squeezed = nn.RotaryPositions(scaling=nn.Interpolated(4.0)).waves(16).frequencies
-    torch.testing.assert_close(squeezed, plain / 4)
-
-
 def test_relative_bias_and_alibi_are_biases_of_attend():
     q = torch.randn(1, 2, 5, 8)
     relative = nn.RelativeBias(2, 3)
@@ -100,14 +34,14 @@ def test_relative_bias_and_alibi_are_biases_of_attend():
     distance = (torch.arange(5) - torch.arange(5)[:, None]).clamp(-3, 3) + 3
     want, _ = at.attend(q, q, q, bias=relative.table[:, distance])
     torch.testing.assert_close(out, want)
-    out, _ = at.attend(q, q, q, bias=nn.ALiBi(2)())
+    out, _ = at.attend(q, q, q, bias=nn.DistanceBias(at.ALiBi()).bias())
     want, _ = at.attend(q, q, q, bias=at.ALiBi())
     torch.testing.assert_close(out, want)
 
 
 def test_alibi_alone_has_a_geometric_entropy():
     slope, q = 0.5, torch.zeros(1, 1, 400, 4)
-    bias = nn.ALiBi(1, slopes=torch.tensor([slope]))()
+    bias = nn.DistanceBias(at.ALiBi(torch.tensor([slope]))).bias()
     _, stats = at.attend(q, q, q, mask=at.causal, bias=bias)
     r = math.exp(-slope)
     want = -math.log(1 - r) - r * math.log(r) / (1 - r)
@@ -116,7 +50,7 @@ def test_alibi_alone_has_a_geometric_entropy():
 
 def test_only_relative_bias_is_in_the_state_dict():
     assert list(nn.RelativeBias(2, 3).state_dict()) == ["table"]
-    for positions in (nn.ALiBi(2), nn.RotaryPositions(), nn.SinusoidalPositions()):
+    for positions in (nn.DistanceBias(at.ALiBi()), nn.RotaryPositions(), nn.SinusoidalPositions()):
         assert not positions.state_dict()
 
 
@@ -131,8 +65,7 @@ def test_only_relative_bias_is_in_the_state_dict():
         (lambda: nn.YaRN(2.0, 1), "YaRN: length must be >= 2, got 1"),
         (lambda: nn.YaRN(2.0, 64, fast=0.5), "YaRN: fast must be finite and > 1, got 0.5"),
         (lambda: nn.RelativeBias(2, 0), "reach must be >= 1, got 0"),
-        (lambda: nn.ALiBi(2, slopes=torch.ones(3)), "slopes must be of shape [H] = [2]"),
-        (lambda: nn.ALiBi(1, slopes=-torch.ones(1)), "slopes must be >= 0"),
+        (lambda: nn.DistanceBias(at.ALiBi(-torch.ones(1))), "slopes must be >= 0"),
     ],
 )
 def test_bad_arguments(build, message):
@@ -143,11 +76,10 @@ def test_bad_arguments(build, message):
 
 def test_alibi_survives_a_layer_made_on_meta():
     with torch.device("meta"):
-        layer = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+        layer = at.nn.MultiheadAttention(16, 2, positions=at.ALiBi())
     assert layer(torch.ones(1, 5, 16, device="meta")).out.shape == (1, 5, 16)
     layer.to_empty(device="cpu")
-    want = at.nn.MultiheadAttention(16, 2, positions=at.nn.ALiBi(2))
+    want = at.nn.MultiheadAttention(16, 2, positions=at.ALiBi())
     layer.load_state_dict(want.state_dict())
-    layer.positions.slopes.fill_(torch.nan)
     x = torch.randn(1, 5, 16)
     assert torch.equal(layer(x).out, want(x).out)

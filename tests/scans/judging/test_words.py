@@ -1,12 +1,13 @@
 import pytest
 
+from attentropy.models.slope import Slope
 from attentropy.scans.judging import words
 from tests.report.synthetic import make_scan
 
 
 def sloped(value):
     scan = make_scan(layers=2, heads=2)
-    scan.slopes = [[value] * 2] * 2
+    scan.slopes = [[Slope(value)] * 2] * 2
     return scan
 
 
@@ -27,7 +28,7 @@ def test_sentences_count_heads_with_trouble_once():
     scan = make_scan(layers=2, heads=2)
     scan.findings = [
         type(scan.findings[0])(
-            name=name, severity=severity, heads=[(0, 0)], evidence="e", advice="a"
+            name=name, severity=severity, heads=[(0, 0)], labels=["a.0"], evidence="e", advice="a"
         )
         for name, severity in (("dead", "critical"), ("uniform", "warning"), ("sink", "note"))
     ]
@@ -42,7 +43,7 @@ def test_an_encoder_has_no_perplexity_and_a_stopped_scan_says_so():
     scan.complete = False
     said = " ".join(words.sentences(scan))
     assert "erplexity" not in said
-    assert said.endswith("--resume goes on with it.")
+    assert said.endswith("attentropy scan --resume goes on.")
     assert "Length 2,048 was left out: the model takes 512." in said
     assert all(tile.label != "Text perplexity" for tile in words.tiles(scan))
 
@@ -52,3 +53,21 @@ def test_home_is_the_longest_length_within_the_trained_one():
     assert words.home(scan).length == 100
     scan.model.trained_length = None
     assert words.home(scan).length == 64
+
+
+def test_heads_that_a_window_limits_are_said_and_left_out_of_the_median():
+    scan = sloped(0.1)
+    assert "window" not in " ".join(words.sentences(scan))
+    scan.slopes = [[Slope(0.1), Slope(0.2)], [Slope(1.0, "visible"), Slope(None, "visible")]]
+    assert words.median_slope(scan) == pytest.approx(0.15)
+    said = " ".join(words.sentences(scan))
+    assert "A window limits what 2 heads see" in said
+    assert "their slope is taken against the keys that they can see" in said
+    scan.slopes = [[Slope(1.0, "visible")] * 2] * 2
+    assert words.median_slope(scan) is None
+    assert words.headline(scan) == "Attention measured at 512 tokens."
+
+
+def test_medians_leave_out_heads_without_a_number():
+    assert words.median_of([[1.0, None], [5.0, 2.0]]) == 2.0
+    assert words.median_of([[None]]) is None

@@ -1,9 +1,13 @@
+import numpy as np
 import pytest
 import torch
 
+import attentropy as at
+from attentropy.core.errors import ArgumentTypeError
+from attentropy.scans.errors import ScanError
 from attentropy.scans.measuring import lengths
-from attentropy.scans.schema import ScanError
 from tests.report.synthetic import make_scan
+from tests.scans import tiny
 
 
 def model(trained=None, maximum=None):
@@ -12,14 +16,18 @@ def model(trained=None, maximum=None):
     return about
 
 
-def test_parsing_and_its_refusals():
-    assert lengths.parse("64, 128,256") == [64, 128, 256]
-    for text in ("64,,128", "a,b", "64;128", "-4,8", "1.5", "", "٣"):
-        with pytest.raises(ScanError, match=r"--lengths must be integers such as 64,128,256, got"):
-            lengths.parse(text)
-    for text in ("128,64", "64,64", "1,2", "0"):
-        with pytest.raises(ScanError, match="--lengths must increase and be 2 or more, got"):
-            lengths.parse(text)
+def test_checking_and_its_refusals():
+    assert lengths.check((64, 128, 256)) == [64, 128, 256]
+    assert lengths.check(range(2, 5)) == [2, 3, 4]
+    found = lengths.check(np.array([64, 128]))
+    assert found == [64, 128]
+    assert {type(length) for length in found} == {int}
+    for wrong in ([128, 64], [64, 64], [1, 2], [0], [-4, 8], []):
+        with pytest.raises(ScanError, match="^lengths must increase and be 2 or more, got"):
+            lengths.check(wrong)
+    for wrong in ("64", ["64"], [1.5, 2.5], [True, 2], 64, None):
+        with pytest.raises(ArgumentTypeError, match="^lengths must be a list of integers, got"):
+            lengths.check(wrong)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +79,23 @@ def test_a_long_text_is_read_as_far_as_is_enough():
     ids = torch.zeros(100_000, dtype=torch.int64)
     assert lengths.Windows.of(ids, [64], batch=4).budget == lengths.ENOUGH
     assert lengths.Windows.of(ids, [64, 8192], batch=4).budget == 4 * 8192
+
+
+@pytest.mark.parametrize("length", [7, 64, 1000])
+def test_no_more_is_read_than_the_budget(length):
+    ids = torch.arange(100_000)
+    text = lengths.Windows.of(ids, [7, 64, 1000], batch=2)
+    assert text.budget == lengths.ENOUGH
+    rows = torch.cat(list(text.cut(length)))
+    assert torch.equal(rows.flatten(), ids[: lengths.ENOUGH // length * length])
+
+
+def test_a_scan_reads_its_budget_at_every_length():
+    model, read = tiny.make(), []
+    model.register_forward_pre_hook(lambda _, ids: read.append(tuple(ids[0].shape)))
+    tokens = torch.randint(0, 256, (4 * lengths.ENOUGH,))
+    at.scan(model, tokens, lengths=[48, 64], batch=4)
+    for length in (48, 64):
+        total = sum(batch * n for batch, n in read if n == length)
+        # whole windows, and one more at the last length, from which maps are drawn
+        assert lengths.ENOUGH - length < total <= lengths.ENOUGH + 64

@@ -59,7 +59,7 @@ def test_gradient_accumulation_adds_up_and_losses_reach_the_store(tmp_path, monk
     from attentropy.training.callbacks.huggingface import AttentionCallback
 
     monkeypatch.setenv("ATTENTROPY_RUNS", str(tmp_path))
-    callback = AttentionCallback(every=3, sinks=None, name="run")
+    callback = AttentionCallback(every=3, loggers=None, name="run")
     trainer(tmp_path, callback, gradient_accumulation_steps=2).train()
     assert {row.rows for s in callback.monitor.history for row in s.rows} == {88}
     run = runstore.read("run")
@@ -85,3 +85,12 @@ def test_weights_are_those_of_an_unmonitored_training(tmp_path, callback):
     for a, b in zip(plain.model.parameters(), monitored.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
     assert at.Monitor is not None
+
+
+def test_the_old_name_of_loggers_works_with_a_warning():
+    from attentropy.training.callbacks.huggingface import AttentionCallback
+
+    with pytest.warns(DeprecationWarning, match="sinks is now called loggers"):
+        callback = AttentionCallback(sinks=None)
+    assert callback.options["loggers"] is None
+    assert AttentionCallback().options["loggers"] == ()

@@ -64,3 +64,12 @@ def test_an_alarm_can_stop_the_training(tmp_path):
     loud = alarms.LogitGrowth(limit=-100.0, action=alarms.stop)
     trainer, _, _ = fit(tmp_path, AttentionCallback(every=2, alarms=[loud]))
     assert trainer.global_step == 1
+
+
+def test_the_old_name_of_loggers_works_with_a_warning():
+    from attentropy.training.callbacks.lightning import AttentionCallback
+
+    with pytest.warns(DeprecationWarning, match="sinks is now called loggers"):
+        callback = AttentionCallback(sinks=None)
+    assert callback.options["loggers"] is None
+    assert AttentionCallback().options["loggers"] == ()

@@ -35,7 +35,7 @@ def command(
     from rich.console import Console
     from rich.progress import track
 
-    from attentropy.attention.attend import KERNELS
+    from attentropy.attention.choice import KERNELS
     from attentropy.lab.bench import cuda
     from attentropy.lab.bench.runner import as_json as to_json
     from attentropy.lab.bench.runner import measure
@@ -66,7 +66,11 @@ def _check(only: tuple[str, ...], known: set[str]) -> None:
 
 
 def table(results: list[Any]) -> Any:
-    """Results as a table of rich."""
+    """Results as a rich table.
+
+    Args:
+        results: of attentropy.lab.bench.runner.measure.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

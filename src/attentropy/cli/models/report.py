@@ -22,16 +22,16 @@ def command(name: str, out: Path | None, as_json: bool) -> None:
 
 def _write(name: str, out: Path | None) -> Path:
     from attentropy.report import run_page, scan_page
-    from attentropy.report.runstore import find_run, read_run
     from attentropy.scans.store import load, write_atomically
+    from attentropy.training.runstore import find, read
 
     given = Path(name)
     if given.suffix == ".json" or (given / "scan.json").is_file():
         page = scan_page(load(given))
         target = given.with_suffix(".html") if given.is_file() else given / "report.html"
     else:
-        found = find_run(name)
-        page = run_page(read_run(found))
+        found = find(name)
+        page = run_page(read(found))
         target = found.with_suffix(".html")
     check_file(out)
     target = out or target

@@ -3,13 +3,19 @@
 import json
 import shlex
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from attentropy.scans.job import Job
+    from attentropy.scans.loading.inputs import Tokens
+    from attentropy.scans.loading.sources import Source
+    from attentropy.scans.scan import Listener
+    from attentropy.scans.schema import Scan
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
@@ -51,20 +57,23 @@ def command(model: str | None, **options: Any) -> None:
 def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.cli.models.scan_summary import machine, progress, show
     from attentropy.report import scan_page
-    from attentropy.scans.job import run
-    from attentropy.scans.store import load, save, write_atomically
+    from attentropy.scans.store import save, write_atomically
 
-    other = load(options["compare"], argument="--compare") if options["compare"] else None
-    job = _job(model, out, options)
+    other = _load("--compare", options["compare"]) if options["compare"] else None
     try:
-        with progress(quiet=options["as_json"]) as listener:
-            scan = run(job, listener, keep=lambda partial: save(out, partial))
+        # the embedded model is too small to be shared between threads
+        alone = model is None and options["threads"] is None
+        with (
+            threads(1 if alone else options["threads"]),
+            progress(quiet=options["as_json"]) as listener,
+        ):
+            scan = _run(model, out, options, listener)
     except KeyboardInterrupt:
         if (out / "scan.json").exists():
             click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
         raise
-    if scan.calibration is not None:
-        write_atomically(out / "plan.json", json.dumps(scan.calibration.plan, indent=1).encode())
+    if scan.plan is not None:
+        write_atomically(out / "plan.json", scan.plan.to_json().encode())
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:
@@ -73,28 +82,92 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
         show(scan, out)
 
 
-def _job(model: str | None, out: Path, options: dict[str, Any]) -> "Job":
-    """What the command line asks for."""
-    from attentropy.scans.job import Job
-    from attentropy.scans.loading.sources import Permissions
+def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Listener") -> "Scan":
+    """Load the model, read the tokens, scan; what is measured is saved after every length."""
+    from attentropy.scans.errors import ScanError
+    from attentropy.scans.loading import sources
+    from attentropy.scans.scan import Provenance, scan
+    from attentropy.scans.store import save
+
+    began = time.perf_counter()
+    lengths = None if options["lengths"] is None else parse(options["lengths"])
+    if options["texts"] and options["tokens"]:
+        raise ScanError("{text} and {tokens} exclude each other")
+    going_on = options["resume"] and (out / "scan.json").exists()
+    done = _load("--resume", out) if going_on else None
+    permissions = sources.Permissions(
+        pickle=options["allow_pickle"],
+        remote_code=options["trust_remote_code"],
+        download=options["allow_download"],
+    )
+    placement = sources.Placement(options["dtype"], options["device"])
+    source = sources.load(model, placement, permissions)
+    tokens = _tokens(source, options)
+    provenance = Provenance(
+        model=source.about,
+        text=tokens.about,
+        command=shlex.join(["attentropy", *sys.argv[1:]]),
+        load=source.call,
+        label=source.decode,
+        began=began,
+    )
+    return scan(
+        source.model,
+        tokens,
+        lengths=lengths,
+        batch=options["batch"],
+        calibrate=options["calibrate"],
+        provenance=provenance,
+        done=done,
+        listener=listener,
+        keep=lambda partial: save(out, partial),
+    )
+
+
+def parse(text: str) -> list[int]:
+    """`64,128,256` as integers.
+
+    >>> parse("64, 128")
+    [64, 128]
+    """
+    from attentropy.scans.errors import ScanError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        rule = "{lengths} must be integers such as 64,128,256, got {given!r}"
+        raise ScanError(rule, given=text)
+    return [int(part) for part in parts]
+
+
+def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
+    from attentropy.scans.loading import inputs
+
+    inputs.check_reads_text(source.model)
+    if options["tokens"] is not None:
+        return inputs.from_file(options["tokens"], source)
+    texts = options["texts"]
+    return inputs.from_texts(texts, source) if texts else inputs.from_sample(source)
+
+
+def _load(option: str, path: Path) -> "Scan":
+    """The scan that an option names; errors begin with the option."""
+    from attentropy.scans.errors import ScanError
     from attentropy.scans.store import load
 
-    going_on = options["resume"] and (out / "scan.json").exists()
-    return Job(
-        model=model,
-        texts=options["texts"],
-        tokens=options["tokens"],
-        lengths=options["lengths"],
-        batch=options["batch"],
-        dtype=options["dtype"],
-        device=options["device"],
-        threads=options["threads"],
-        calibrate=options["calibrate"],
-        resume=load(out, argument="--resume") if going_on else None,
-        permissions=Permissions(
-            pickle=options["allow_pickle"],
-            remote_code=options["trust_remote_code"],
-            download=options["allow_download"],
-        ),
-        command=shlex.join(["attentropy", *sys.argv[1:]]),
-    )
+    try:
+        return load(path)
+    except ScanError as error:
+        raise ScanError("{option} {why}", option=option, why=error) from error
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """So many CPU threads inside the block; None leaves them as they are."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

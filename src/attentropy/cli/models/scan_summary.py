@@ -16,8 +16,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from attentropy.core.statistics import TABLE
 from attentropy.scans.judging import words
-from attentropy.scans.listener import Listener
+from attentropy.scans.scan import Listener
 from attentropy.scans.schema import Scan
 
 MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]●[/]"}
@@ -60,7 +61,12 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
 
 
 def show(scan: Scan, out: Path) -> None:
-    """The summary for people."""
+    """The summary for people.
+
+    Args:
+        scan: what was measured.
+        out: the folder with its files.
+    """
     console = Console()
     console.print()
     console.print(f"[bold]{escape(scan.model.name)}[/]  {_facts(scan)}", highlight=False)
@@ -79,26 +85,31 @@ def show(scan: Scan, out: Path) -> None:
             console.print(f"    [bold]{escape(line)}[/]", highlight=False)
     console.print(f"\nReport: {escape(str(out / 'report.html'))}", highlight=False, soft_wrap=True)
     console.print(f"Data:   {escape(str(out / 'scan.json'))}", highlight=False, soft_wrap=True)
-    if scan.calibration is not None:
+    if scan.plan is not None:
         console.print(f"Plan:   {escape(str(out / 'plan.json'))}", highlight=False, soft_wrap=True)
 
 
 def machine(scan: Scan, out: Path) -> dict[str, Any]:
-    """The summary for programs."""
+    """The summary for programs.
+
+    Args:
+        scan: what was measured.
+        out: the folder with its files.
+    """
     return {
         "complete": scan.complete,
         "scan": str(out / "scan.json"),
         "report": str(out / "report.html"),
-        "plan": None if scan.calibration is None else str(out / "plan.json"),
+        "plan": None if scan.plan is None else str(out / "plan.json"),
         "model": scan.model.name,
         "headline": words.headline(scan),
-        "heads": words.count_heads(scan),
-        "healthy": words.count_heads(scan) - len(words.troubled(scan)),
-        "median_slope": words.median_of(scan.slopes),
+        "heads": scan.heads,
+        "healthy": scan.heads - len(words.troubled(scan)),
+        "median_slope": words.median_slope(scan),
         "lengths": [
             {
                 "length": measure.length,
-                "median_entropy": words.median_of(measure.statistics["entropy"]),
+                "median_entropy": words.median_of(measure.table("entropy")),
                 "perplexity": measure.perplexity,
                 "seconds": measure.seconds,
             }
@@ -113,7 +124,7 @@ def machine(scan: Scan, out: Path) -> dict[str, Any]:
 
 
 def _facts(scan: Scan) -> str:
-    heads = words.count_heads(scan)
+    heads = scan.heads
     trained = scan.model.trained_length
     at = f", trained at {trained:,}" if trained else ""
     return f"{len(scan.layers)} layers, {heads} heads, {scan.model.parameters:,} parameters{at}"
@@ -121,15 +132,16 @@ def _facts(scan: Scan) -> str:
 
 def _lengths(scan: Scan) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="dim")
-    for name in ("length", "median entropy", "of log n", "perplexity", "seconds"):
+    shown = ("entropy", "normalized_entropy")
+    medians = [f"median {TABLE[name].column}" for name in shown]
+    for name in ("length", *medians, "perplexity", "seconds"):
         table.add_column(name, justify="right")
     for measure in scan.measures:
         cells = (
-            words.median_of(measure.statistics["entropy"]),
-            words.median_of(measure.statistics["normalized_entropy"]),
+            *(words.median_of(measure.table(name)) for name in shown),
             measure.perplexity,
             measure.seconds,
         )
-        shown = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
-        table.add_row(f"{measure.length:,}", *shown)
+        printed = ["–" if cell is None else f"{cell:.3g}" for cell in cells]
+        table.add_row(f"{measure.length:,}", *printed)
     return table

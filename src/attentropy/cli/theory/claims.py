@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from attentropy.lab.claims import Claim, Result
+    from attentropy.lab.claims import Claim, ClaimResult
 
 
 @click.command()
@@ -38,7 +38,7 @@ def command(ids: tuple[str, ...], sources: tuple[str, ...], as_json: bool) -> No
         sys.exit(1)
 
 
-def _measure(claims: "list[Claim]") -> "list[tuple[Claim, Result]]":
+def _measure(claims: "list[Claim]") -> "list[tuple[Claim, ClaimResult]]":
     from rich.console import Console
     from rich.progress import track
 
@@ -52,7 +52,7 @@ def _measure(claims: "list[Claim]") -> "list[tuple[Claim, Result]]":
     return list(shown)
 
 
-def _row(claim: "Claim", result: "Result") -> dict[str, Any]:
+def _row(claim: "Claim", result: "ClaimResult") -> dict[str, Any]:
     from attentropy.cli.theory.theory import plain
 
     return {
@@ -70,7 +70,7 @@ def _row(claim: "Claim", result: "Result") -> dict[str, Any]:
 _COLOURS = {"holds": "green", "cond": "cyan", "approx": "blue", "false": "yellow"}
 
 
-def _print(measured: "list[tuple[Claim, Result]]") -> None:
+def _print(measured: "list[tuple[Claim, ClaimResult]]") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -9,7 +9,7 @@ import click
 from attentropy.cli.failures import needs
 
 if TYPE_CHECKING:
-    from attentropy.lab.running.experiment import Experiment
+    from attentropy.lab.harness.experiment import Experiment
 
 
 @click.command()
@@ -49,10 +49,10 @@ def command(
     from rich.markdown import Markdown
 
     from attentropy.core.errors import ArgumentError
-    from attentropy.lab.running.plan import Plan
-    from attentropy.lab.running.registry import find
-    from attentropy.lab.running.runner import run
-    from attentropy.lab.running.store import RESULTS, SUMMARY
+    from attentropy.lab.harness.registry import find
+    from attentropy.lab.harness.run_folder import RESULTS, SUMMARY
+    from attentropy.lab.harness.run_plan import RunPlan
+    from attentropy.lab.harness.runner import run
 
     try:
         experiment = find(name)
@@ -63,7 +63,7 @@ def command(
     if model is not None or tokens is not None:
         experiment, options = _given(experiment, model, tokens)
     where = out or _default(name, quick=quick)
-    run(Plan(experiment, quick=quick, seeds=seeds, options=options), where, resume=resume)
+    run(RunPlan(experiment, quick=quick, seeds=seeds, options=options), where, resume=resume)
     if as_json:
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return
@@ -76,7 +76,7 @@ def _given(
 ) -> "tuple[Experiment, tuple[str, ...]]":
     """The experiment on the heads of a model, and the options that say so."""
     from attentropy.core.errors import ArgumentError
-    from attentropy.lab.subjects.real import EMBEDDED, Given
+    from attentropy.lab.subjects.real_heads import EMBEDDED, Given
     from attentropy.scans.loading import inputs
     from attentropy.scans.loading.sources import Permissions, Placement, load
 
@@ -95,7 +95,7 @@ def _default(name: str, *, quick: bool) -> Path:
 
 
 def _list(as_json: bool) -> None:
-    from attentropy.lab.running.registry import all_experiments
+    from attentropy.lab.harness.registry import all_experiments
 
     if as_json:
         rows = [{"name": one.name, "question": one.question} for one in all_experiments()]

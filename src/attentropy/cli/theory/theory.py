@@ -66,7 +66,11 @@ def _evaluate(name: str, inputs: dict[str, Any], as_json: bool) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: infinities and NaN become text."""
+    """The value as JSON can hold it: infinities and NaN become text.
+
+    Args:
+        value: a number, a list or text.
+    """
     if isinstance(value, list):
         return [plain(part) for part in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -42,7 +42,7 @@ def _line(path: Path) -> dict[str, object]:
         "loss": run.losses[-1][1] if run.losses else None,
         "layers": len(run.layers),
         "heads": sum(run.heads),
-        "alarms": len(run.alarms),
+        "alerts": len(run.alerts),
     }
 
 
@@ -50,7 +50,7 @@ def _print(found: list[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("run", "started", "state", "step", "loss", "layers", "heads", "alarms")
+    table = Table("run", "started", "state", "step", "loss", "layers", "heads", "alerts")
     for line in found:
         if "error" in line:
             table.add_row(str(line["run"]), "", str(line["error"]))
@@ -62,6 +62,6 @@ def _print(found: list[dict[str, object]]) -> None:
             "running" if line["running"] else "ended",
             str(line["step"]),
             f"{loss:.4g}" if isinstance(loss, float) else "",
-            *(str(line[name]) for name in ("layers", "heads", "alarms")),
+            *(str(line[name]) for name in ("layers", "heads", "alerts")),
         )
     Console().print(table)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from attentropy.training.runstore import StoredRun
 
 BARS = "▁▂▃▄▅▆▇█"
-SHOWN = ("entropy", "normalized_entropy", "max_logit", "sink_mass", "gradient_flow")
 
 
 @click.command()
@@ -49,9 +48,9 @@ def newest(run: "StoredRun") -> dict[str, Any]:
         "step": run.steps[-1] if run.steps else None,
         "layers": run.layers,
         "statistics": tables,
-        "alarms": [
-            {"step": ring.step, "name": ring.name, "severity": ring.severity, "text": ring.text}
-            for ring in run.alarms
+        "alerts": [
+            {"step": one.step, "name": one.name, "severity": one.severity, "text": one.text}
+            for one in run.alerts
         ],
     }
 
@@ -78,18 +77,21 @@ def view(run: "StoredRun") -> "Group":
     from rich.table import Table
     from rich.text import Text
 
+    from attentropy.core.statistics import TABLE
+
+    shown = [one for one in TABLE.values() if "mean" in one.logged]
     state = "running" if run.running else "ended"
     step = f"step {run.steps[-1]}" if run.steps else "nothing recorded yet"
     loss = f", loss {run.losses[-1][1]:.4g}" if run.losses else ""
     parts: list[Any] = [Text(f"{run.name}: {state}, {step}{loss}", style="bold")]
-    table = Table("layer", *(name.replace("_", " ") for name in SHOWN))
+    table = Table("layer", *(one.label.lower() for one in shown))
     if run.steps:
         for i, layer in enumerate(run.layers):
-            table.add_row(layer, *(_cell(run.metrics[name], i) for name in SHOWN))
+            table.add_row(layer, *(_cell(run.metrics[one.name], i) for one in shown))
         parts.append(table)
-    for ring in run.alarms[-5:]:
-        style = "red" if ring.severity == "critical" else "yellow"
-        parts.append(Text(f"step {ring.step}: {ring.text}", style=style))
+    for alert in run.alerts[-5:]:
+        style = "red" if alert.severity == "critical" else "yellow"
+        parts.append(Text(f"step {alert.step}: {alert.text}", style=style))
     return Group(*parts)
 
 

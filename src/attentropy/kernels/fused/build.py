@@ -1,11 +1,16 @@
 """Compile the fused kernel, one library per instruction set, with one compiler call each.
 
-Run `python -m attentropy.kernels.fused.build` after a change to the C++ files. The build hook of
-the package loads this file by its path, so it may import nothing but the standard library.
+    python -m attentropy.kernels.fused.build                # build all libraries
+    python -m attentropy.kernels.fused.build --if-changed   # build those of older sources
+
+A library carries a hash of struct Args and a hash of all that it was compiled from. The build hook
+of the package loads this file by its path, so it may import nothing but the standard library.
 """
 
+import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,7 +18,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SOURCE = HERE / "cpp" / "fused.cpp"
+CPP = HERE / "cpp"
 LIBRARIES = Path(
     os.environ.get("ATTENTROPY_LIBRARIES", HERE / "_lib")
 )  # `make sanitize` has its own
@@ -42,22 +47,60 @@ def path_of(isa: str) -> Path:
     return LIBRARIES / f"fused_{isa}.so"
 
 
-def build(extra: list[str] | None = None) -> tuple[list[Path], str]:
-    """Build what can be built, with `extra` flags; returns the libraries, and what went wrong."""
+def interface() -> str:
+    """A hash of struct Args, comments and spaces left out: what Python and C++ must agree on."""
+    text = re.sub(r"//.*", "", (CPP / "args.h").read_text(encoding="utf-8"))
+    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]
+
+
+def sources(isa: str) -> str:
+    """A hash of all that a library is compiled from: C++ files and flags."""
+    whole = hashlib.sha256(shlex.join([*_FLAGS, *ISAS[isa]]).encode())
+    for path in sorted(CPP.iterdir()):
+        whole.update(path.name.encode() + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def is_current(isa: str) -> bool:
+    """Whether the library is there, and was compiled from these sources."""
+    path = path_of(isa)
+    return path.exists() and f"attentropy sources {sources(isa)}".encode() in path.read_bytes()
+
+
+def unable() -> str | None:
+    """Why nothing can be compiled here, in words; None if it can."""
     if not (sys.platform == "linux" and platform.machine() == "x86_64"):
-        return [], f"no fused kernel for {sys.platform} on {platform.machine()}"
-    command = compiler()
-    if command is None:
-        return [], "no C++ compiler: set CXX, or install g++ or clang++"
+        return f"no fused kernel for {sys.platform} on {platform.machine()}"
+    if compiler() is None:
+        return "no C++ compiler: set CXX, or install g++ or clang++"
+    return None
+
+
+def build(
+    extra: list[str] | None = None, *, isas: list[str] | None = None
+) -> tuple[list[Path], str]:
+    """Build what can be built; returns the libraries, and what went wrong.
+
+    Args:
+        extra: more flags of the compiler.
+        isas: instruction sets; all of them if not given.
+    """
+    problem, command = unable(), compiler()
+    if problem is not None or command is None:
+        return [], problem or ""
     LIBRARIES.mkdir(parents=True, exist_ok=True)
-    results = [(path_of(isa), _compile(command, isa, extra or [])) for isa in ISAS]
+    wanted = list(ISAS) if isas is None else isas
+    results = [(path_of(isa), _compile(command, isa, extra or [])) for isa in wanted]
     return [path for path, error in results if not error], "\n".join(e for _, e in results if e)
 
 
 def _compile(command: list[str], isa: str, extra: list[str]) -> str:
     target = path_of(isa)
     partial = target.with_suffix(f".{os.getpid()}.tmp")  # a running process may hold the old file
-    call = [*command, *_FLAGS, *_WARNINGS, *ISAS[isa], *extra, str(SOURCE), "-o", str(partial)]
+    hashes = {"INTERFACE": interface(), "SOURCES": sources(isa)}
+    defines = [f'-DATTENTROPY_{name}="{value}"' for name, value in hashes.items()]
+    flags = [*_FLAGS, *_WARNINGS, *ISAS[isa], *defines, *extra]
+    call = [*command, *flags, str(CPP / "fused.cpp"), "-o", str(partial)]
     try:
         done = subprocess.run(call, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -68,15 +111,30 @@ def _compile(command: list[str], isa: str, extra: list[str]) -> str:
     return ""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Build in place and say what came of it."""
-    built, problem = build(sys.argv[1:])
+    if arguments == ["--if-changed"]:
+        return _renew()
+    built, problem = build(arguments)
+    return _told(built, problem, failed=not built)
+
+
+def _renew() -> int:
+    """Build the libraries of older sources; a machine that cannot compile is no error."""
+    if unable() is not None:
+        return _told([], f"nothing built: {unable()}", failed=False)
+    changed = [isa for isa in ISAS if not is_current(isa)]
+    built, problem = build(isas=changed)
+    return _told(built, problem, failed=bool(problem))
+
+
+def _told(built: list[Path], problem: str, *, failed: bool) -> int:
     for path in built:
         print(path)
     if problem:
         print(problem, file=sys.stderr)
-    return 0 if built else 1
+    return int(failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

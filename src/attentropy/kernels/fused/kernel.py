@@ -1,13 +1,11 @@
 """Softmax attention with all its statistics in one pass on the CPU, and its exact gradient.
 
 The computation is C++ (cpp/, explained in docs/kernel.md), called through ctypes on the memory of
-the tensors: no copy is made of inputs whose last stride is 1. Under torch.compile, and
-wherever else a call is recorded, the same two calls are the operators `attentropy::fused` and
-`attentropy::fused_backward`.
+the tensors: no copy is made of inputs whose last stride is 1. Where a call is recorded, the same
+two passes are the operators `attentropy::fused` and `attentropy::fused_backward`.
 """
 
-import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,39 +13,15 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.weights import Softmax
-from attentropy.kernels.autograd import once, unbatched
+from attentropy.kernels import softmax_results
 from attentropy.kernels.fused import library
-from attentropy.kernels.tracing import traced
+from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
+from attentropy.kernels.softmax_results import SoftmaxResults
 
+name = "fused"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-class Inputs(NamedTuple):
-    """What the kernel reads; those before `lo` may need a gradient."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    scale: Tensor
-    bias: Tensor | None
-    relative: Tensor | None
-    lo: Tensor | None
-    hi: Tensor | None
-    mask: Tensor | None
-    slopes: Tensor | None
-    softcap: float
-
-
-class Results(NamedTuple):
-    """What it writes. `shift` is ln sum e^(s - max_logit), kept for the backward pass."""
-
-    out: Tensor
-    entropy: Tensor
-    lse: Tensor
-    max_logit: Tensor
-    argmax: Tensor
-    collision: Tensor
-    shift: Tensor
 
 
 def lacks(call: Call) -> str | None:
@@ -72,91 +46,69 @@ def lacks(call: Call) -> str | None:
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
-    given = inputs(call)
-    if traced(*given[:-1]):
-        from attentropy.kernels.fused.operators import fused
-
-        return Rows(*fused(*given)[:6])
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given[:6]):
-        return Rows(*_Fused.apply(*given)[:6])
-    return Rows(*forward(given)[:6])
+    return softmax_results.rows(PASSES(call))
 
 
-def inputs(call: Call) -> Inputs:
-    """What the kernel reads of a call."""
-    return Inputs(
-        call.q, call.k, call.v, call.scale, call.bias, call.relative,
-        call.seen.lo, call.seen.hi, call.seen.table, call.slopes, call.softcap or 0.0,
-    )  # fmt: skip
+def key_mass(call: Call) -> Tensor:
+    """What each key receives, [B,H,K]."""
+    return softmax_results.key_mass(PASSES, call)
 
 
-class _Fused(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        results = forward(Inputs(*inputs))
-        ctx.save_for_backward(*inputs[:-1], *results)
-        ctx.softcap = inputs[-1]
-        ctx.mark_non_differentiable(results.max_logit, results.argmax, results.shift)
-        ctx.set_materialize_grads(False)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        unbatched("fused", *grads)
-        saved = ctx.saved_tensors
-        inputs: Inputs = Inputs._make((*saved[:10], ctx.softcap))
-        results: Results = Results._make(saved[10:])
-        needs = ctx.needs_input_grad[:6]
-        found = backward(inputs, results, grads, needs)
-        return *once("fused", *found, anchors=(*saved, *grads)), *[None] * 5
-
-
-def forward(inputs: Inputs) -> Results:
+def forward(call: Call) -> SoftmaxResults:
     """Run the forward pass. No autograd."""
     lib = _library()
-    x = _readable(inputs, lib)
-    rows = x.q.shape[:3]
+    x = _readable(call, lib)
+    shape = x.q.shape[:3]
     out = _empty_like_queries(x.q, x.v.shape[3])
-    entropy = torch.empty(rows, dtype=torch.float32, device=x.q.device)
-    lse, max_logit, collision, shift = [torch.empty_like(entropy) for _ in range(4)]
+    entropy = torch.empty(shape, dtype=torch.float32, device=x.q.device)
+    lse, max_logit, collision, log_l = [torch.empty_like(entropy) for _ in range(4)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
-    results = Results(out, entropy, lse, max_logit, argmax, collision, shift)
-    lib.call("forward", [*_reads(x), *_writes(results), *[0] * 26, *_tail(x)])
-    return results if x is inputs else results._replace(out=out.to(inputs.v.dtype))
+    results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, log_l)
+    lib.forward(block(_of_call(x), _of_results(results)))
+    return results if x is call else results._replace(out=out.to(call.v.dtype))
 
 
-def backward(
-    inputs: Inputs, results: Results, grads: tuple[Tensor | None, ...], needs: tuple[bool, ...]
-) -> list[Tensor | None]:
-    """Gradients of the first six inputs, None where not needed. No autograd."""
+def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
+    """Gradients of INPUTS, None where not needed. No autograd."""
     lib = _library()
-    x = _readable(inputs, lib, pairs=not needs[3])
+    x = _readable(call, lib, pairs=not needs["scale"])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
-    here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
-    dout = torch.zeros((), **here).expand_as(results.out) if grads[0] is None else grads[0]
+    dout = grads["out"]
+    dout = results.out.new_zeros(()).expand_as(results.out) if dout is None else dout
     dout = _paired(_unit_stride(dout.to(x.q.dtype)))
-    dentropy, dlse, dcollision = (
-        None if g is None else g.to(torch.float32).contiguous()
-        for g in (grads[1], grads[2], grads[5])
-    )
-    dq, dk, dv = (torch.empty_like(t) for t in (x.q, x.k, x.v))
-    rows = x.q.shape[:3]
-    dscale = torch.empty(rows, **here) if needs[3] else None
-    dbias = torch.zeros(x.bias.shape, **here) if needs[4] and x.bias is not None else None
-    width = 1 if x.relative is None else x.relative.shape[1]
-    drelative = torch.zeros(rows[1], width, **here) if needs[5] else None
-    writes = [
-        dout.data_ptr(), *dout.stride()[:3], _at(dentropy), _at(dlse), _at(dcollision),
-        dq.data_ptr(), dk.data_ptr(), dv.data_ptr(),
-        *dq.stride()[:3], *dk.stride()[:3], *dv.stride()[:3],
-        _at(dscale), *_spread(dbias, _square(x)), _at(drelative),
-    ]  # fmt: skip
-    lib.call("backward", [*_reads(x), *_writes(results), *writes, *_tail(x)])
-    found = (dq, dk, dv, dscale, dbias, drelative)
-    return [
-        None if g is None or t is None or not need else g.sum_to_size(t.shape).to(t.dtype)
-        for g, t, need in zip(found, inputs[:6], needs, strict=True)
-    ]
+    flowing = {n: _row_gradient(grads.get(n)) for n in softmax_results.FLOWING[1:]}
+    found = _empty_gradients(x, needs)
+    fields = {f"d{n}": heads(g) if g.dim() == 4 else pointer(g) for n, g in found.items()}
+    fields |= {f"d{n}": pointer(g) for n, g in flowing.items()} | {"dout": heads(dout)}
+    if "bias" in found:
+        fields["dbias"] = spread(found["bias"], _pairs(x))
+    lib.backward(block(_of_call(x), _of_results(results), fields))
+    return tuple(_shaped(found.get(n), getattr(call, n), needs[n]) for n in INPUTS)
+
+
+def _empty_gradients(x: Call, needs: Needs) -> dict[str, Tensor]:
+    """Room for gradients: q, k and v are always written, of others those that are needed."""
+    here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
+    found = {name: torch.empty_like(getattr(x, name)) for name in ("q", "k", "v")}
+    if needs["scale"]:
+        found["scale"] = torch.empty(x.q.shape[:3], **here)
+    if needs["bias"] and x.bias is not None:
+        found["bias"] = torch.zeros(x.bias.shape, **here)
+    if needs["relative"] and x.relative is not None:
+        found["relative"] = torch.zeros(x.q.shape[1], x.relative.shape[1], **here)
+    return found
+
+
+def _row_gradient(grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else grad.to(torch.float32).contiguous()
+
+
+def _shaped(grad: Tensor | None, like: Tensor | None, needed: bool) -> Tensor | None:
+    """A gradient in the shape and dtype of its input."""
+    if grad is None or like is None or not needed:
+        return None
+    same = grad.shape == like.shape and grad.dtype is like.dtype
+    return grad if same else grad.sum_to_size(like.shape).to(like.dtype)
 
 
 def _library() -> library.Library:
@@ -165,7 +117,7 @@ def _library() -> library.Library:
     return library.serving
 
 
-def _readable(x: Inputs, lib: library.Library, *, pairs: bool = True) -> Inputs:
+def _readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
     """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16."""
     if _is_readable(x):
         return x
@@ -186,7 +138,7 @@ def _readable(x: Inputs, lib: library.Library, *, pairs: bool = True) -> Inputs:
     return x._replace(q=q, k=k, v=v, **small, **flat)  # type: ignore[arg-type]
 
 
-def _is_readable(x: Inputs) -> bool:
+def _is_readable(x: Call) -> bool:
     """Whether nothing has to be converted; the common case, told apart quickly."""
     dense = torch.float32
     return (
@@ -217,58 +169,69 @@ def _empty_like_queries(q: Tensor, width: int) -> Tensor:
     return q.new_empty(batch, heads, queries, width)
 
 
-def _at(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
+def _of_call(x: Call) -> dict[str, Words]:
+    """The fields of struct Args that describe the inputs."""
+    batch, query_heads, queries, dim = x.q.shape
+    _, key_heads, keys, width = x.v.shape
+    fields: dict[str, Words] = {
+        "B": (batch,),
+        "H": (query_heads,),
+        "Hk": (key_heads,),
+        "Q": (queries,),
+        "K": (keys,),
+        "D": (dim,),
+        "Dv": (width,),
+        "q": heads(x.q),
+        "k": heads(x.k),
+        "v": heads(x.v),
+        "scale": spread(x.scale, (batch, query_heads, queries)),
+        "bf16": (x.q.dtype is torch.bfloat16,),
+        "threads": (torch.get_num_threads(),),
+        "parallel_for": (library.pool().address,),
+    }
+    _add_terms(fields, x)
+    return fields
 
 
-def _spread(x: Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Address and strides, 0 where x is broadcast to `shape`."""
-    if x is None:
-        return (0,) * (1 + len(shape))
-    if x.dim() != len(shape):
-        x = x.expand(shape)
-    return x.data_ptr(), *[0 if n == 1 else s for n, s in zip(x.shape, x.stride(), strict=True)]
-
-
-def _square(x: Inputs) -> tuple[int, int, int, int]:
-    batch, heads, queries, _ = x.q.shape
-    return batch, heads, queries, x.k.shape[2]
-
-
-def _reads(x: Inputs) -> list[int]:
-    """The fields of struct Args that describe the inputs, in its order."""
-    batch, heads, queries, dim = x.q.shape
-    _, kv_heads, keys, width = x.v.shape
-    rows, square = (batch, heads, queries), (batch, heads, queries, keys)
-    table = (0, 0, 0)
+def _add_terms(fields: dict[str, Words], x: Call) -> None:
+    """The fields of struct Args that hide keys or add to logits."""
+    seen = x.seen
+    if seen.lo is not None:
+        fields["lo"] = spread(seen.lo, x.q.shape[:3])
+    if seen.hi is not None:
+        fields["hi"] = spread(seen.hi, x.q.shape[:3])
+    if seen.table is not None:
+        fields["mask"] = spread(seen.table, _pairs(x))
+    if x.bias is not None:
+        fields["bias"] = spread(x.bias, _pairs(x))
     if x.relative is not None:
-        table = (
-            _at(x.relative),
-            x.relative.shape[1] * (len(x.relative) > 1),
-            x.relative.shape[1] // 2,
-        )
-    return [
-        batch, heads, kv_heads, queries, keys, dim, width,
-        x.q.data_ptr(), x.k.data_ptr(), x.v.data_ptr(),
-        *x.q.stride()[:3], *x.k.stride()[:3], *x.v.stride()[:3],
-        *_spread(x.scale, rows), *_spread(x.lo, rows), *_spread(x.hi, rows),
-        *_spread(x.mask, square), *_spread(x.bias, square), *table,
-        _at(x.slopes), _bits(x.softcap),
-    ]  # fmt: skip
+        count, width = x.relative.shape
+        fields["relative"], fields["reach"] = pointer(x.relative), (width // 2,)
+        fields["relatives"] = (width if count > 1 else 0,)
+    if x.slopes is not None:
+        fields["slopes"] = pointer(x.slopes)
+    if x.softcap is not None:
+        fields["softcap"] = (x.softcap,)
 
 
-def _bits(x: float) -> int:
-    """The bits of a double, which in the block of arguments stand where an integer does."""
-    return int(struct.unpack("q", struct.pack("d", x))[0]) if x else 0
+def _pairs(x: Call) -> tuple[int, ...]:
+    return *x.q.shape[:3], x.k.shape[2]
 
 
-def _writes(y: Results) -> list[int]:
-    return [
-        y.out.data_ptr(), *y.out.stride()[:3],
-        *(t.data_ptr() for t in (y.entropy, y.lse, y.max_logit, y.collision, y.shift, y.argmax)),
-    ]  # fmt: skip
+def _of_results(results: SoftmaxResults) -> dict[str, Words]:
+    """The fields of struct Args that describe the results, which have their names."""
+    names = SoftmaxResults._fields
+    fields: dict[str, Words] = {n: (x.data_ptr(),) for n, x in zip(names, results, strict=True)}
+    fields["out"] = heads(results.out)
+    return fields
 
 
-def _tail(x: Inputs) -> list[int]:
-    bf16 = int(x.q.dtype == torch.bfloat16)
-    return [bf16, torch.get_num_threads(), library.pool().address]
+def _operators() -> Operators[SoftmaxResults]:
+    from attentropy.kernels.fused.operators import OPERATORS
+
+    return OPERATORS
+
+
+PASSES = softmax_results.softmax_passes(
+    "fused", kernel=name, forward=forward, backward=backward, operators=_operators
+)

@@ -6,15 +6,14 @@
 import ctypes
 import os
 import platform
-from array import array
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attentropy.kernels.fused.build import ISAS, path_of
+from attentropy.kernels.fused.build import ISAS, interface, path_of
 
-FIELDS = 85  # of struct Args in cpp/args.h
+_RENEWS = "python -m attentropy.kernels.fused.build"
 _NEEDS = {  # flags of /proc/cpuinfo
     "avx2": {"avx2", "fma"},
     "avx512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
@@ -24,7 +23,13 @@ _NEEDS["avx512bf16"] = _NEEDS["avx512"] | {"avx512_bf16"}
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library. `forward` and `backward` take the address of a block of arguments."""
+    """A loaded library.
+
+    Attributes:
+        isa: the instruction set that it was compiled for.
+        path: its file.
+        handle: what ctypes loaded.
+    """
 
     isa: str
     path: Path
@@ -35,10 +40,13 @@ class Library:
         """Whether bf16 is multiplied as it is, not by conversion to float32."""
         return self.isa == "avx512bf16"
 
-    def call(self, name: str, arguments: list[int]) -> None:
-        """Run `attentropy_<name>` on a block of arguments; the GIL is released meanwhile."""
-        block = array("q", arguments)
-        getattr(self.handle, f"attentropy_{name}")(block.buffer_info()[0])
+    def forward(self, block: bytes) -> None:
+        """Run the forward pass on a block of arguments; the GIL is released meanwhile."""
+        self.handle.attentropy_forward(block)
+
+    def backward(self, block: bytes) -> None:
+        """Run the backward pass on a block of arguments; the GIL is released meanwhile."""
+        self.handle.attentropy_backward(block)
 
     def peak(self) -> float:
         """Float32 operations per second of one thread, multiplying and adding in registers."""
@@ -86,20 +94,30 @@ def find(wanted: str | None = None) -> Library | str:
 def _load(isa: str) -> Library | str:
     path = path_of(isa)
     if not path.exists():
-        return f"{path.name} was not built (python -m attentropy.kernels.fused.build builds it)"
+        return f"{path.name} was not built ({_RENEWS} builds it)"
     try:
         handle = ctypes.CDLL(str(path))
     except OSError as error:
         return f"{path.name} does not load: {error}"
-    handle.attentropy_fields.restype = ctypes.c_int64
-    if handle.attentropy_fields() != FIELDS:
-        how = "python -m attentropy.kernels.fused.build renews it"
-        return f"{path.name} is of another version ({how})"
+    if _interface_of(handle) != f"attentropy interface {interface()}":
+        return (
+            f"{path.name} is stale: its struct Args is not that of cpp/args.h ({_RENEWS} renews it)"
+        )
     handle.attentropy_peak.restype = ctypes.c_double
     for name in ("forward", "backward"):
         function = getattr(handle, f"attentropy_{name}")
         function.argtypes, function.restype = [ctypes.c_void_p], None
     return Library(isa, path, handle)
+
+
+def _interface_of(handle: Any) -> str:
+    """Which struct Args a library was compiled with; empty for one that does not tell."""
+    try:
+        told = handle.attentropy_interface
+    except AttributeError:
+        return ""
+    told.restype = ctypes.c_char_p
+    return str(told().decode())
 
 
 class _Pool:

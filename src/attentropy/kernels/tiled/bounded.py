@@ -19,7 +19,7 @@ from attentropy.core.states import blind, pivot
 from attentropy.core.weights import Gumbel
 from attentropy.kernels.tiled import tiles
 from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
-from attentropy.kernels.tiled.tiles import Block, Tiler, dropped, logits, mix
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler, dropped, logits, mix
 
 BIT = math.log(2.0)
 # beyond it numbers that are exact in nats are not in bits, and it shows in the entropy
@@ -69,7 +69,7 @@ def rows(tiler: Tiler, *, bound: float) -> Means:
     return without_blind(found) if m.isneginf().any() else found
 
 
-def _block(tiler: Tiler, block: Block, *, near: bool) -> tuple[Tensor, ...]:
+def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
     """m, l, t, the root of c, o / l and the key of m, in bits, of a block of rows."""
     ranges = tiler.key_ranges(block)
     if not ranges:

@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 
 from attentropy.core.weights import Gumbel
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.passes import InputGradients, Needs
 from attentropy.kernels.tiled.logits import MANY, columns
-from attentropy.kernels.tiled.tiles import Block, Tiler, product, seen_product, vector_rows
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler, product, seen_product, vector_rows
 
 
-class Gradients:
+class GradientSums:
     """Sums the gradients of everything the logits are made of, tile by tile."""
 
-    def __init__(self, tiler: Tiler, needs: dict[str, bool]) -> None:
+    def __init__(self, tiler: Tiler, needs: Needs) -> None:
         call = tiler.call
         self.tiler, self.needs = tiler, needs
         zeros = {"q": tiler.q, "k": tiler.k, "v": tiler.v, "scale": tiler.scale}
@@ -23,7 +25,15 @@ class Gradients:
             if needs[name]
         }
 
-    def add(self, block: Block, keys: slice, ds: Tensor) -> None:
+    def found(self) -> InputGradients:
+        """Gradients of INPUTS in their shapes and dtypes, None where not needed."""
+        inputs = ((name, getattr(self.tiler.call, name)) for name in INPUTS)
+        return tuple(
+            self.of[name].sum_to_size(x.shape).to(x.dtype) if name in self.of else None
+            for name, x in inputs
+        )
+
+    def add(self, block: RowBlock, keys: slice, ds: Tensor) -> None:
         """Send the gradient of a tile's logits [N, R, T] on; `ds` is overwritten."""
         tiler, call = self.tiler, self.tiler.call
         if isinstance(call.weights, Gumbel):
@@ -42,7 +52,7 @@ class Gradients:
                     tiler.hide(block, keys, ds4, 0.0)
             self._add_product(block, keys, ds)
 
-    def _add_relative(self, block: Block, keys: slice, ds4: Tensor) -> None:
+    def _add_relative(self, block: RowBlock, keys: slice, ds4: Tensor) -> None:
         total = self.of["relative"]
         per_head = ds4.sum(0)
         if len(total) == 1:
@@ -52,7 +62,7 @@ class Gradients:
         at = columns(terms).flatten()
         rows.index_add_(1, at, per_head.flatten(1))
 
-    def _add_product(self, block: Block, keys: slice, dx: Tensor) -> None:
+    def _add_product(self, block: RowBlock, keys: slice, dx: Tensor) -> None:
         tiler = self.tiler
         q = tiler.wide_rows(block, tiler.q)
         scale = tiler.rows(block, tiler.scale)
@@ -73,7 +83,7 @@ class Gradients:
             tiler.add_keyed(block, keys, self.of["k"], g)
 
     def _add_additive(
-        self, block: Block, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
+        self, block: RowBlock, keys: slice, dx: Tensor, q: Tensor, scale: Tensor
     ) -> None:
         tiler = self.tiler
         k = tiler.keyed(block, keys, tiler.k)
@@ -98,13 +108,13 @@ class Gradients:
             if "k" in self.of:
                 tiler.add_keyed(block, part, self.of["k"], slope.sum(1))
 
-    def _add_vector(self, block: Block, value_NRH: Tensor) -> None:
+    def _add_vector(self, block: RowBlock, value_NRH: Tensor) -> None:
         b, h, r = block.count
         per_head = value_NRH.view(b, h * self.tiler.group, r, -1).sum((0, 2))
         total = self.of["additive"]
         rows = total[self.tiler.heads_of(block)] if len(total) > 1 else total
         rows.add_(per_head.sum_to_size(rows.shape))
 
-    def _add_rows(self, name: str, block: Block, value: Tensor) -> None:
+    def _add_rows(self, name: str, block: RowBlock, value: Tensor) -> None:
         part = self.tiler.part(block, self.of[name])
         part.add_(value.reshape(part.shape))

@@ -10,7 +10,7 @@ from attentropy.core.weights import Gumbel, Hard, Weights
 
 
 def is_hard(weights: Weights) -> bool:
-    """Does the output take the value of one key?"""
+    """Whether the output takes the value of one key."""
     return isinstance(weights, Hard) or (isinstance(weights, Gumbel) and weights.hard)
 
 
@@ -28,4 +28,5 @@ def harden(call: Call, soft: Rows) -> Rows:
     ):
         out = out + (soft.out - soft.out.detach())
     sure = (~unseen).to(soft.collision.dtype)
-    return Rows(out, torch.zeros_like(sure), soft.max_logit, soft.max_logit, soft.argmax, sure)
+    zero = torch.zeros_like(sure)
+    return Rows(out, zero, soft.max_logit, soft.max_logit, soft.argmax, sure, log_l=zero)

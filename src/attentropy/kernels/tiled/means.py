@@ -1,4 +1,4 @@
-"""What rows of attention come to, in terms of p, and where their largest logits are."""
+"""Rows of attention as means under p, and where their largest logits are."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.states import RowState
-from attentropy.kernels.tiled.tiles import Block, Tiler
+from attentropy.kernels.tiled.tiles import RowBlock, Tiler
 
 _CHUNK = 128
 
@@ -30,20 +30,21 @@ class Means(NamedTuple):
         return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
 
     def state(self) -> RowState:
-        """As a state that merges."""
+        """The row state, for merging."""
         l, argmax = self.total(), self.argmax
         c = (l * self.norm).square_()
-        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, argmax, argmax)
+        visible = torch.zeros_like(argmax)  # the call counts them
+        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, visible, argmax)
 
     @classmethod
     def of(cls, state: RowState) -> "Means":
-        """What a state comes to."""
+        """The means of a row state."""
         m, l, t, c, o, _, argmax = state
         top = l.reciprocal().masked_fill_(l == 0, 0.0)
         return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
 
 
-def collect(tiler: Tiler, compute: Callable[[Block], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Six tensors of the whole call, as Means has them, from those of its blocks of rows."""
     sizes, width = tiler.q.shape[:3], tiler.v.shape[-1]
     out = tiler.call.v.new_empty(*sizes, width)

@@ -7,21 +7,23 @@ saved maximum m and log l; with delta = dout . out the gradient of a logit is
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.states import blind, merge, pivot
-from attentropy.kernels.autograd import once, unbatched
-from attentropy.kernels.tiled import bounded
-from attentropy.kernels.tiled import sums as elementwise
-from attentropy.kernels.tiled.gradients import Gradients
+from attentropy.kernels import softmax_results
+from attentropy.kernels.mass import counted
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
+from attentropy.kernels.softmax_results import SoftmaxResults
+from attentropy.kernels.tiled import bounded, sums
+from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
 from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
 from attentropy.kernels.tiled.tiles import (
-    Block,
+    RowBlock,
     Tiler,
     dropped,
     first_seen,
@@ -31,69 +33,38 @@ from attentropy.kernels.tiled.tiles import (
     mix,
     pairs,
 )
-from attentropy.kernels.tracing import traced
 
-INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+name = "streaming"
 _NEAR = 8.0
 
 
 def lacks(call: Call) -> str | None:
-    """Nothing: it serves every call."""
+    """None: it serves every call."""
     return None
 
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
     if not call.weights.probabilities:
-        return elementwise.attend(call)
+        return sums.attend(call)
     if is_hard(call.weights):
-        soft = _soft(replace_tensors(call, {"v": call.v.detach()}))
+        soft = softmax_results.rows(PASSES(replace_tensors(call, {"v": call.v.detach()})))
         return harden(call, soft)
-    return _soft(call)
+    return softmax_results.rows(PASSES(call))
 
 
-def _soft(call: Call) -> Rows:
-    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
-    out, entropy, lse, m, argmax, collision, _ = run(call)
-    return Rows(out, entropy, lse, m, argmax, collision)
+def key_mass(call: Call) -> Tensor:
+    """What each key receives, [B,H,K]."""
+    if not call.weights.probabilities:
+        return sums.key_mass(call)
+    if is_hard(call.weights):
+        with torch.no_grad():
+            return counted(call, PASSES(call).argmax)
+    return softmax_results.key_mass(PASSES, call)
 
 
-def _eager(call: Call) -> tuple[Tensor, ...]:
-    results: tuple[Tensor, ...] = _Streaming.apply(call, *(getattr(call, x) for x in INPUTS))
-    return results
-
-
-def _compiled(call: Call) -> tuple[Tensor, ...]:
-    from attentropy.kernels.tiled import operators
-
-    return operators.softmax(call)
-
-
-class _Streaming(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        results = forward(call)
-        out, entropy, _, m, argmax, collision, log_l = results
-        ctx.call = call
-        ctx.save_for_backward(*inputs, out, entropy, m, collision, log_l)
-        ctx.mark_non_differentiable(m, argmax, log_l)
-        ctx.set_materialize_grads(False)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        unbatched("streaming", *grads)
-        saved = ctx.saved_tensors
-        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=False)))
-        needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
-        d_out, d_entropy, d_lse, _, _, d_collision, _ = grads
-        flowing = (d_out, d_entropy, d_lse, d_collision)
-        found = backward(call, saved[len(INPUTS) :], flowing, needs)
-        return None, *once("streaming", *found, anchors=(*saved, *grads))
-
-
-def forward(call: Call) -> tuple[Tensor, ...]:
-    """out, entropy, lse, max_logit, argmax, collision, and log l for the backward pass."""
+def forward(call: Call) -> SoftmaxResults:
+    """The forward pass. No autograd."""
     bound = bounded.reach(call)
     if bound <= bounded.REACH:
         tiler = Tiler(call, unit=bounded.BIT)
@@ -110,7 +81,7 @@ def _rows(tiler: Tiler) -> Means:
     return Means(*collect(tiler, partial(_block, tiler)))
 
 
-def _results(rows: Means, tiler: Tiler) -> tuple[Tensor, ...]:
+def _results(rows: Means, tiler: Tiler) -> SoftmaxResults:
     m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
     collision, visible = rows.norm.square(), tiler.call.visible
     lost = lost_rows(tiler, m)  # they have no distribution
@@ -121,10 +92,10 @@ def _results(rows: Means, tiler: Tiler) -> tuple[Tensor, ...]:
     log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
     lse = torch.where(m.isinf(), m, m + log_l)
     # m is a part of a tensor, which operators must not return
-    return out, log_l - t, lse, m.clone(), argmax, collision, log_l
+    return SoftmaxResults(out, log_l - t, lse, m.clone(), argmax, collision, log_l)
 
 
-def _block(tiler: Tiler, block: Block) -> Means:
+def _block(tiler: Tiler, block: RowBlock) -> Means:
     """Means of a block of rows, [N, R], over all their keys."""
     ranges = tiler.key_ranges(block)
     if len(ranges) == 1:
@@ -136,7 +107,7 @@ def _block(tiler: Tiler, block: Block) -> Means:
     return Means.of(total)
 
 
-def _tile(tiler: Tiler, block: Block, keys: slice) -> Means:
+def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     """states.from_tile in fewer passes."""
     s = logits(tiler, block, keys)
     m, argmax = largest(s)
@@ -165,27 +136,18 @@ def _far(m: Tensor) -> bool:
 
 
 @torch.no_grad()
-def backward(
-    call: Call,
-    results: tuple[Tensor, ...],
-    grads: tuple[Tensor | None, ...],
-    needs: dict[str, bool],
-) -> tuple[Tensor | None, ...]:
-    """Gradients of INPUTS from those of out, entropy, lse and collision."""
+def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
+    """Gradients of INPUTS, None where not needed. No autograd."""
     tiler = Tiler(call)
-    total = Gradients(tiler, needs)
-    flow = _Flow.of(tiler, results, grads)
+    total = GradientSums(tiler, needs)
+    flow = _RowFlow.of(tiler, results, grads)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             _backward_tile(tiler, block, keys, flow=flow, total=total)
-    shapes = {name: getattr(call, name) for name in INPUTS}
-    return tuple(
-        total.of[name].sum_to_size(x.shape).to(x.dtype) if name in total.of else None
-        for name, x in shapes.items()
-    )
+    return total.found()
 
 
-class _Flow(NamedTuple):
+class _RowFlow(NamedTuple):
     """What the gradient of a row's logits needs, each [B,H,Q] but the first.
 
     ds = p (d_out . v + constant - d_entropy log p + 2 d_collision p)
@@ -199,27 +161,26 @@ class _Flow(NamedTuple):
     d_collision: Tensor | None
 
     @classmethod
-    def of(
-        cls, tiler: Tiler, results: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
-    ) -> "_Flow":
-        out, entropy, m, collision, log_l = results
+    def of(cls, tiler: Tiler, results: SoftmaxResults, grads: Grads) -> "_RowFlow":
         d_out, d_entropy, d_lse, d_collision = (
-            None if g is None else g.to(tiler.dtype) for g in grads
+            None if (g := grads.get(name)) is None else g.to(tiler.dtype)
+            for name in softmax_results.FLOWING
         )
-        constant = torch.zeros_like(m)
+        constant = torch.zeros_like(results.max_logit)
         if d_out is not None:
-            constant -= (d_out * out.to(tiler.dtype)).sum(-1)
+            constant -= (d_out * results.out.to(tiler.dtype)).sum(-1)
         if d_entropy is not None:
-            constant -= d_entropy * entropy
+            constant -= d_entropy * results.entropy
         if d_lse is not None:
             constant += d_lse
         if d_collision is not None:
-            constant -= 2 * d_collision * collision
-        return cls(d_out, pivot(m), log_l, constant, d_entropy, d_collision)
+            constant -= 2 * d_collision * results.collision
+        m = pivot(results.max_logit)
+        return cls(d_out, m, results.log_l, constant, d_entropy, d_collision)
 
 
 def _backward_tile(
-    tiler: Tiler, block: Block, keys: slice, *, flow: _Flow, total: Gradients
+    tiler: Tiler, block: RowBlock, keys: slice, *, flow: _RowFlow, total: GradientSums
 ) -> None:
     s = logits(tiler, block, keys)
     log_p = s.sub_(tiler.rows(block, flow.m)).sub_(tiler.rows(block, flow.log_l))
@@ -250,3 +211,14 @@ def _backward_tile(
     if tiler.tainted:
         tiler.hide(block, keys, tiler.four(block, inner), 0.0)
     total.add(block, keys, inner)
+
+
+def _operators() -> Operators[SoftmaxResults]:
+    from attentropy.kernels.tiled.operators import SOFTMAX
+
+    return SOFTMAX
+
+
+PASSES = softmax_results.softmax_passes(
+    "softmax", kernel=name, forward=forward, backward=backward, operators=_operators
+)

@@ -5,17 +5,19 @@ w o, w n1 and w^2 n2 with w = 1, 1/visible, 1/n1 or 1/sqrt(n2), in plain autogra
 df = do . v + sign(f) dn1 + 2 f dn2, recomputed by tiles.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attentropy.core.call import Call, Rows, replace_tensors
+from attentropy.core.call import Call, Rows
+from attentropy.core.states import strongest
 from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, Weights
-from attentropy.kernels.autograd import once, unbatched
-from attentropy.kernels.tiled.gradients import Gradients
+from attentropy.kernels.mass import receiving
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
+from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.tiles import (
-    Block,
+    RowBlock,
     Tiler,
     dropped,
     first_seen,
@@ -24,29 +26,41 @@ from attentropy.kernels.tiled.tiles import (
     lost_rows,
     mix,
 )
-from attentropy.kernels.tracing import traced
 
-INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
+
+class SumResults(NamedTuple):
+    """What the forward pass of unnormalised weights f computes, each [B,H,Q] but the first.
+
+    Attributes:
+        o: sum f v, [B,H,Q,Dv], float32 or better.
+        n1: sum |f|.
+        n2: sum f^2.
+        max_logit: the largest logit.
+        argmax: int64, the key that has it.
+    """
+
+    o: Tensor
+    n1: Tensor
+    n2: Tensor
+    max_logit: Tensor
+    argmax: Tensor
 
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
-    run = _compiled if traced(*(getattr(call, x) for x in INPUTS)) else _eager
-    o, n1, n2, m, argmax = run(call)
+    o, n1, n2, m, argmax = PASSES(call)
     w = normaliser(call, n1, n2)
     out = (w[..., None] * o).to(call.v.dtype)
     return Rows(out, None, None, m, argmax, w.square() * n2, w * n1)
 
 
-def _eager(call: Call) -> tuple[Tensor, ...]:
-    results: tuple[Tensor, ...] = _Sums.apply(call, *(getattr(call, x) for x in INPUTS))
-    return results
-
-
-def _compiled(call: Call) -> tuple[Tensor, ...]:
-    from attentropy.kernels.tiled import operators
-
-    return operators.sums(call)
+def key_mass(call: Call) -> Tensor:
+    """sum_i w_ij [B,H,K]: the gradient of sum_i out_i with respect to values that are ones."""
+    with torch.no_grad():
+        call = receiving(call)
+        results = PASSES(call)
+        w = normaliser(call, results.n1, results.n2)[..., None]
+        return PASSES.gradient(call, results, {"o": w}, of="v")[..., 0]
 
 
 def normaliser(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
@@ -68,28 +82,8 @@ def _squares(weights: Weights) -> bool:
     return isinstance(inner, ReluSquared)
 
 
-class _Sums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        ctx.call = call
-        ctx.save_for_backward(*inputs)
-        results = forward(call)
-        ctx.mark_non_differentiable(*results[3:])
-        ctx.set_materialize_grads(False)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        unbatched("streaming", *grads)
-        saved = ctx.saved_tensors
-        call = replace_tensors(ctx.call, dict(zip(INPUTS, saved, strict=True)))
-        needs = dict(zip(INPUTS, ctx.needs_input_grad[1:], strict=True))
-        found = backward(call, grads[:3], needs)
-        return None, *once("streaming", *found, anchors=(*saved, *grads))
-
-
-def forward(call: Call) -> tuple[Tensor, ...]:
-    """o, n1, n2, max_logit, argmax."""
+def forward(call: Call) -> SumResults:
+    """The forward pass. No autograd."""
     tiler = Tiler(call)
     rows = call.q.shape[:3]
     o = tiler.q.new_zeros(*rows, call.v.shape[-1])
@@ -99,7 +93,8 @@ def forward(call: Call) -> tuple[Tensor, ...]:
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             top, at, f = _tile(tiler, block, keys)
-            _keep_larger(tiler, block, (m, argmax), (top, at + keys.start))
+            at = (at + keys.start).masked_fill(top.isneginf(), -1)
+            _keep_larger(tiler, block, (m, argmax), (top, at))
             n1_part, n2_part = f.abs().sum(-1), f.square().sum(-1)
             factors = dropped(tiler, block, keys)
             o_part = mix(f if factors is None else f * factors, tiler, block, keys)
@@ -109,20 +104,19 @@ def forward(call: Call) -> tuple[Tensor, ...]:
     lost = lost_rows(tiler, m)
     if lost.any():
         argmax = torch.where(lost, first_seen(tiler), argmax)
-    return o, n1, n2, m, argmax
+    return SumResults(o, n1, n2, m, argmax)
 
 
 def _keep_larger(
-    tiler: Tiler, block: Block, held: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor]
+    tiler: Tiler, block: RowBlock, held: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor]
 ) -> None:
     m, argmax = (tiler.part(block, x) for x in held)
     top, at = (x.reshape(m.shape) for x in new)
-    better = (top > m) | (top.isnan() & ~m.isnan())
-    m.copy_(torch.where(better, top, m))
-    argmax.copy_(torch.where(better, at, argmax))
+    for target, value in zip((m, argmax), strongest((m, argmax), (top, at)), strict=True):
+        target.copy_(value)
 
 
-def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
+def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Largest logit, where it is, and the unnormalised weights f of a tile."""
     s = logits(tiler, block, keys)
     top, at = s.max(-1)
@@ -136,32 +130,26 @@ def _tile(tiler: Tiler, block: Block, keys: slice) -> tuple[Tensor, Tensor, Tens
     return top, at, s
 
 
-def _powers(weights: Decay, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def _powers(weights: Decay, tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     where = tiler.where(block, keys)
     rate = weights.of_heads(tiler.query_heads, like=tiler.q)[tiler.heads_of(block)]
     return rate.detach().view(-1, 1, 1) ** (where.position - where.k).clamp(min=0)
 
 
-def backward(
-    call: Call, grads: tuple[Tensor | None, ...], needs: dict[str, bool]
-) -> tuple[Tensor | None, ...]:
-    """Gradients of INPUTS from those of o, n1 and n2."""
+def backward(call: Call, results: SumResults, grads: Grads, needs: Needs) -> InputGradients:
+    """Gradients of INPUTS, None where not needed. No autograd."""
     tiler = Tiler(call)
-    total = Gradients(tiler, needs)
+    total = GradientSums(tiler, needs)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             _backward_tile(tiler, block, keys, grads=grads, total=total)
-    shapes = {name: getattr(call, name) for name in INPUTS}
-    return tuple(
-        total.of[name].sum_to_size(x.shape).to(x.dtype) if name in total.of else None
-        for name, x in shapes.items()
-    )
+    return total.found()
 
 
 def _backward_tile(
-    tiler: Tiler, block: Block, keys: slice, *, grads: tuple[Tensor | None, ...], total: Gradients
+    tiler: Tiler, block: RowBlock, keys: slice, *, grads: Grads, total: GradientSums
 ) -> None:
-    d_o, d_n1, d_n2 = grads
+    d_o, d_n1, d_n2 = (grads.get(name) for name in FLOWING)
     _, _, f = _tile(tiler, block, keys)
     d_f = tiler.buffer("inner", tuple(f.shape)).zero_()
     if d_o is not None:
@@ -185,3 +173,31 @@ def _backward_tile(
     if tiler.hides:
         tiler.hide(block, keys, tiler.four(block, d_f), 0.0)
     total.add(block, keys, d_f)
+
+
+def empty(call: Call) -> SumResults:
+    """Results of a call with nothing in them."""
+    shape = call.q.shape[:3]
+    wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+    n1, n2, m = (call.q.new_empty(shape, dtype=wide) for _ in range(3))
+    o = call.v.new_empty(*shape, call.v.shape[3], dtype=wide)
+    return SumResults(o, n1, n2, m, call.q.new_empty(shape, dtype=torch.int64))
+
+
+def _operators() -> Operators[SumResults]:
+    from attentropy.kernels.tiled.operators import SUMS
+
+    return SUMS
+
+
+FLOWING = ("o", "n1", "n2")
+PASSES = Passes(
+    name="sums",
+    kernel="streaming",
+    results=SumResults,
+    flowing=FLOWING,
+    forward=forward,
+    backward=backward,
+    empty=empty,
+    operators=_operators,
+)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.core.masks import Where
+from attentropy.core.masks.extent import Where
 from attentropy.core.visibility import ALL, Span
 from attentropy.kernels import noise
 from attentropy.kernels.tiled.logits import Terms, additive_scores, finish, hide
@@ -30,7 +30,7 @@ _ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if _HAS_ONEDNN el
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Rows of work: batch entries, key heads (with all their query heads), queries."""
 
     batch: slice
@@ -39,7 +39,7 @@ class Block:
 
     @property
     def count(self) -> tuple[int, int, int]:
-        """Sizes of the three."""
+        """Numbers of batch entries, key heads and queries."""
         b, h, q = (s.stop - s.start for s in (self.batch, self.heads, self.queries))
         return b, h, q
 
@@ -74,7 +74,7 @@ class Tiler:
         """Whether 0 * NaN could leak out of hidden pairs into gradients."""
         return self.hides and not all(map(_finite, (self.q, self.k, self.v, self.scale)))
 
-    def seen(self, block: Block, keys: slice) -> Tensor:
+    def seen(self, block: RowBlock, keys: slice) -> Tensor:
         """Which keys of a tile are visible, bool [N, R, T]."""
         b, h, r = block.count
         seen = self.q.new_ones(b * h, self.group * r, keys.stop - keys.start)
@@ -86,7 +86,7 @@ class Tiler:
         """The queries times their scales."""
         return self.q * (self.scale / self.unit)[..., None]
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """Blocks of rows that share a buffer."""
         per_row = self.group * min(self.keys, MAX_KEYS)
         # rows that share a block share the keys it skips: with intervals, heads share it instead
@@ -100,13 +100,13 @@ class Tiler:
         for b in range(0, self.batch, entries):
             for h in range(0, self.heads, heads):
                 for q in range(0, self.queries, rows):
-                    yield Block(
+                    yield RowBlock(
                         slice(b, min(b + entries, self.batch)),
                         slice(h, min(h + heads, self.heads)),
                         slice(q, min(q + rows, self.queries)),
                     )
 
-    def key_ranges(self, block: Block) -> list[slice]:
+    def key_ranges(self, block: RowBlock) -> list[slice]:
         """Ranges of keys that some row of the block may see, at most MAX_KEYS each."""
         rows, seen = self.span(block, ALL), self.terms.seen
         first = 0 if seen.lo is None else max(0, int(rows.of(seen.lo).min()))
@@ -122,55 +122,57 @@ class Tiler:
             self._buffers[name, shape] = held
         return held
 
-    def rows(self, block: Block, x_BHQ: Tensor) -> Tensor:
+    def rows(self, block: RowBlock, x_BHQ: Tensor) -> Tensor:
         """Part of a [B,H,Q] tensor in the working layout [N, R, 1]."""
         b, h, r = block.count
         return self.part(block, x_BHQ).reshape(b * h, self.group * r, 1)
 
-    def wide_rows(self, block: Block, x_BHQD: Tensor) -> Tensor:
+    def wide_rows(self, block: RowBlock, x_BHQD: Tensor) -> Tensor:
         """Part of a [B,H,Q,D] tensor in the working layout [N, R, D]."""
         b, h, r = block.count
         part = self.part(block, x_BHQD)
         return part.reshape(b * h, self.group * r, x_BHQD.shape[-1])
 
-    def put(self, block: Block, target_BHQ: Tensor, value_NR: Tensor) -> None:
+    def put(self, block: RowBlock, target_BHQ: Tensor, value_NR: Tensor) -> None:
         """Write rows of the working layout back into a [B,H,Q] or [B,H,Q,D] tensor."""
         part = self.part(block, target_BHQ)
         part.copy_(value_NR.reshape(part.shape))
 
-    def keyed(self, block: Block, keys: slice, x_BHKD: Tensor) -> Tensor:
+    def keyed(self, block: RowBlock, keys: slice, x_BHKD: Tensor) -> Tensor:
         """Part of a [B,Hk,K,D] tensor as [N, T, D]; a view, for contiguous x."""
         part = x_BHKD[block.batch, block.heads, keys]
         return part.reshape(-1, part.shape[2], part.shape[3])
 
-    def add_keyed(self, block: Block, keys: slice, target_BHKD: Tensor, value_NTD: Tensor) -> None:
+    def add_keyed(
+        self, block: RowBlock, keys: slice, target_BHKD: Tensor, value_NTD: Tensor
+    ) -> None:
         """Add to part of a [B,Hk,K,D] tensor."""
         part = target_BHKD[block.batch, block.heads, keys]
         part.add_(value_NTD.reshape(part.shape))
 
-    def heads_of(self, block: Block) -> slice:
+    def heads_of(self, block: RowBlock) -> slice:
         """The query heads of a block."""
         return slice(block.heads.start * self.group, block.heads.stop * self.group)
 
-    def span(self, block: Block, keys: slice) -> Span:
+    def span(self, block: RowBlock, keys: slice) -> Span:
         """Which part of the call a tile is."""
         return Span(block.batch, self.heads_of(block), block.queries, keys)
 
-    def where(self, block: Block, keys: slice) -> Where:
+    def where(self, block: RowBlock, keys: slice) -> Where:
         """Indices of a tile, broadcasting to [b, h * group, r, T]."""
         return self.terms.seen.select(self.span(block, keys)).where
 
-    def hide(self, block: Block, keys: slice, x4: Tensor, value: float) -> None:
+    def hide(self, block: RowBlock, keys: slice, x4: Tensor, value: float) -> None:
         """Write `value` where a key of a tile is hidden."""
         if self.hides:
             hide(x4, self.terms.seen.select(self.span(block, keys)), value=value)
 
-    def four(self, block: Block, x_NRT: Tensor) -> Tensor:
+    def four(self, block: RowBlock, x_NRT: Tensor) -> Tensor:
         """A tile as [b, h * group, r, T], a view."""
         b, h, r = block.count
         return x_NRT.view(b, h * self.group, r, -1)
 
-    def part(self, block: Block, x: Tensor) -> Tensor:
+    def part(self, block: RowBlock, x: Tensor) -> Tensor:
         """The rows of a block out of a [B,H,Q,...] tensor, a view."""
         return x[block.batch, self.heads_of(block), block.queries]
 
@@ -180,14 +182,14 @@ def _finite(x: Tensor) -> bool:
     return not x.numel() or all(math.isfinite(end) for end in x.aminmax())
 
 
-def logits(tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def logits(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     """Final logits [N, R, T] of a tile, in a buffer; -inf where a key is hidden."""
     s = product(tiler, block, keys)
     finish(tiler.four(block, s), tiler.terms.select(tiler.span(block, keys)))
     return s
 
 
-def product(tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def product(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     """Scale * score of a tile."""
     k = tiler.keyed(block, keys, tiler.k)
     if tiler.factor is not None:
@@ -210,7 +212,7 @@ def pairs(name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: floa
     return out
 
 
-def vector_rows(tiler: Tiler, block: Block) -> Tensor:
+def vector_rows(tiler: Tiler, block: RowBlock) -> Tensor:
     """The vector of the additive score for every row, [N, R, hidden]."""
     vector = tiler.call.additive
     assert vector is not None
@@ -236,7 +238,7 @@ def first_seen(tiler: Tiler) -> Tensor:
     return first
 
 
-def mix(weights: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def mix(weights: Tensor, tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     """sum_j weights_j v_j [N, R, Dv] over the visible keys of a tile."""
     v = tiler.keyed(block, keys, tiler.v)
     if tiler.clean:
@@ -253,7 +255,9 @@ def seen_product(a_NRT: Tensor, b_NTD: Tensor, seen_NRT: Tensor) -> Tensor:
     return out
 
 
-def keyed_product(a_NRT: Tensor, b_NRD: Tensor, tiler: Tiler, block: Block, keys: slice) -> Tensor:
+def keyed_product(
+    a_NRT: Tensor, b_NRD: Tensor, tiler: Tiler, block: RowBlock, keys: slice
+) -> Tensor:
     """a^T b, [N, T, D], over the visible pairs of a tile."""
     if not tiler.tainted:
         return torch.bmm(a_NRT.mT, b_NRD)
@@ -272,7 +276,7 @@ def weighted(p_NRT: Tensor, v_NTD: Tensor) -> Tensor:
     return torch.stack([_ONEDNN(p, v.mT, None, "none", [], "") for p, v in both])
 
 
-def dropped(tiler: Tiler, block: Block, keys: slice) -> Tensor | None:
+def dropped(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor | None:
     """Dropout factors of a tile, [N, R, T], or None."""
     call = tiler.call
     if not call.dropout:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Config:
+class TileSizes:
     """BLOCK rows stay in a program, TILE rows pass by.
 
     `part` columns of wide heads are multiplied at a time and read again for every tile; 0 is all
@@ -26,11 +26,11 @@ class Config:
     registers: int = 255
 
 
-INTERPRETED = Config("interpreted", 32, 16, 4, 1)
-ROWWISE = (Config("rows", 16, 16, 4, 1),)
+INTERPRETED = TileSizes("interpreted", 32, 16, 4, 1)
+ROWWISE = (TileSizes("rows", 16, 16, 4, 1),)
 
 
-def configs(kernel: str, *, width: int, precise: bool, laden: bool) -> tuple[Config, ...]:
+def configs(kernel: str, *, width: int, precise: bool, laden: bool) -> tuple[TileSizes, ...]:
     """What to tune over: `width` is the padded width of the heads, `precise` means float32.
 
     `laden` calls have a mask or bias of pairs, a relative bias or dropout, which take registers.
@@ -38,13 +38,13 @@ def configs(kernel: str, *, width: int, precise: bool, laden: bool) -> tuple[Con
     return TABLE[f"laden {kernel}" if laden else kernel][precise][width]
 
 
-def _one(block: int, tile: int, warps: int, stages: int, part: int = 0) -> tuple[Config, ...]:
-    return (Config("only", block, tile, warps, stages, part),)
+def _one(block: int, tile: int, warps: int, stages: int, part: int = 0) -> tuple[TileSizes, ...]:
+    return (TileSizes("only", block, tile, warps, stages, part),)
 
 
-_TALL = Config("tall", 128, 32, 8, 2)
-_FLAT = Config("tall", 128, 16, 8, 2)
-_WIDE = Config("small", 32, 32, 8, 2)
+_TALL = TileSizes("tall", 128, 32, 8, 2)
+_FLAT = TileSizes("tall", 128, 16, 8, 2)
+_WIDE = TileSizes("small", 32, 32, 8, 2)
 _LOW = _one(32, 16, 4, 1)
 _SMALL = _one(16, 16, 4, 1)
 _SPREAD = _one(16, 16, 8, 1)
@@ -60,12 +60,12 @@ _ONCE_MORE = {
     256: _one(16, 16, 8, 1, part=16),
 }
 
-TABLE: dict[str, dict[bool, dict[int, tuple[Config, ...]]]] = {
+TABLE: dict[str, dict[bool, dict[int, tuple[TileSizes, ...]]]] = {
     "forward": {
         False: {
             16: (_TALL,),
             32: (_TALL,),
-            64: (_TALL, Config("small", 64, 32, 4, 2)),
+            64: (_TALL, TileSizes("small", 64, 32, 4, 2)),
             128: (_FLAT, _WIDE),
             256: (_WIDE,),
         },

@@ -6,13 +6,18 @@ Python starts). `docs/gpu.md` has the design and what it takes of the hardware.
 
 import os
 from importlib.util import find_spec
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.weights import Softmax
+from attentropy.kernels import softmax_results
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
+from attentropy.kernels.softmax_results import SoftmaxResults
 
+name = "triton"
 INSTALLED = find_spec("triton") is not None
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_WIDTH = 256
@@ -40,20 +45,50 @@ def lacks(call: Call) -> str | None:
 
 
 def attend(call: Call) -> Rows:
-    """Output and statistics, with gradients through output, lse, entropy and collision.
-
-    The sink is not the kernel's: it joins rows that are read already.
-    """
-    from attentropy.kernels.triton.operators import triton_forward
-
-    *rows, _ = triton_forward(*arguments(call))
-    return Rows(*rows)
+    """Output and statistics, with gradients through output, lse, entropy and collision."""
+    return softmax_results.rows(PASSES(call))
 
 
-def arguments(call: Call) -> tuple[Any, ...]:
-    """The fields of a call in the order of the operator's arguments."""
-    relative = None if call.relative is None else call.relative.contiguous()
-    return (
-        call.q, call.k, call.v, call.scale, call.seen.lo, call.seen.hi, call.seen.table, call.bias,
-        relative, call.slopes, call.softcap or 0.0, call.dropout, call.seed,
-    )  # fmt: skip
+def key_mass(call: Call) -> Tensor:
+    """What each key receives, [B,H,K]."""
+    return softmax_results.key_mass(PASSES, call)
+
+
+def forward(call: Call) -> SoftmaxResults:
+    """Launch the forward pass. No autograd."""
+    from attentropy.kernels.triton.plan_forward import plan_forward
+    from attentropy.kernels.triton.problem import Problem
+
+    launches, results = plan_forward(Problem.of(call))
+    if results.lse.numel():
+        for launch in launches:
+            launch.start()
+    return results
+
+
+def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
+    """Launch the backward pass. No autograd."""
+    from attentropy.kernels.triton.plan_backward import plan_backward
+    from attentropy.kernels.triton.problem import Problem
+
+    launches, found = plan_backward(Problem.of(call), results, grads, needs)
+    if results.lse.numel() or call.k.numel():
+        for launch in launches:
+            launch.start()
+    return tuple(
+        found[n].sum_to_size(x.shape).to(x.dtype)
+        if (x := getattr(call, n)) is not None and needs[n]
+        else None
+        for n in INPUTS
+    )
+
+
+def _operators() -> Operators[SoftmaxResults]:
+    from attentropy.kernels.triton.operators import OPERATORS
+
+    return OPERATORS
+
+
+PASSES = softmax_results.softmax_passes(
+    "triton", kernel=name, forward=forward, backward=backward, operators=_operators
+)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import triton
 
-from attentropy.kernels.triton.configs import INTERPRETED, Config
+from attentropy.kernels.triton.configs import INTERPRETED, TileSizes
 from attentropy.kernels.triton.device.mode import interpreting
 
 KEY = ("bucket", "BLOCK_D", "BLOCK_V", "PRECISION")
@@ -23,7 +23,7 @@ class Launch:
     kernel: Any
     args: dict[str, Any]
     programs: Callable[[int], int]
-    choices: tuple[Config, ...]
+    choices: tuple[TileSizes, ...]
 
     def start(self) -> None:
         """Run, tuned over the choices; the interpreter has nothing to tune."""
@@ -34,7 +34,7 @@ class Launch:
         else:
             self.start_tuned()
 
-    def start_with(self, config: Config) -> None:
+    def start_with(self, config: TileSizes) -> None:
         """Run with these tile sizes."""
         with quiet_numpy():
             self.kernel[(self.programs(config.block),)](
@@ -46,7 +46,7 @@ class Launch:
                 enable_fp_fusion=True,
             )
 
-    def start_tuned(self, bench: Callable[..., Any] | None = None) -> Config:
+    def start_tuned(self, bench: Callable[..., Any] | None = None) -> TileSizes:
         """Run with the fastest choice, which is timed once per key and set of features."""
         tuned = tuner(self.kernel, self.choices, features(self.args), bench)
         tuned[lambda meta: (self.programs(meta["BLOCK"]),)](**self.args, enable_fp_fusion=True)
@@ -65,7 +65,7 @@ def quiet_numpy() -> Iterator[None]:
         yield
 
 
-def sizes(kernel: Any, config: Config) -> dict[str, int]:
+def sizes(kernel: Any, config: TileSizes) -> dict[str, int]:
     """The tile sizes that the kernel has."""
     named = {"BLOCK": config.block, "TILE": config.tile, "PART": config.part}
     return {name: size for name, size in named.items() if name in kernel.arg_names}
@@ -85,7 +85,7 @@ def features(args: Any) -> tuple[str, ...]:
 @cache
 def tuner(
     kernel: Any,
-    choices: tuple[Config, ...],
+    choices: tuple[TileSizes, ...],
     features: tuple[str, ...],
     bench: Callable[..., Any] | None,
 ) -> Any:
@@ -105,7 +105,7 @@ def clear(args: dict[str, Any], reset_only: bool = False) -> None:
             args[name].ptr.zero_()
 
 
-def _tunable(kernel: Any, config: Config) -> Any:
+def _tunable(kernel: Any, config: TileSizes) -> Any:
     return triton.Config(
         sizes(kernel, config),
         num_warps=config.warps,

@@ -1,76 +1,51 @@
 """What to launch for the gradients of a call."""
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
+from attentropy.kernels.passes import Grads, Needs
+from attentropy.kernels.softmax_results import SoftmaxResults
 from attentropy.kernels.triton.configs import ROWWISE
 from attentropy.kernels.triton.device.coefficients import coefficients
 from attentropy.kernels.triton.device.keys import keys_backward
 from attentropy.kernels.triton.device.queries import queries_backward
-from attentropy.kernels.triton.device.views import Slopes, Written, view
+from attentropy.kernels.triton.device.views import Slopes, view
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.problem import Problem, padded, table
 
 
-class Cotangents(NamedTuple):
-    """Gradients of the outputs; None is zero."""
-
-    out: Tensor | None
-    entropy: Tensor | None
-    lse: Tensor | None
-    collision: Tensor | None
-
-
-class Needs(NamedTuple):
-    """Which gradients beyond those of q, k and v are asked for."""
-
-    scale: bool
-    bias: bool
-    relative: bool
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Gradients:
-    """Gradients of the inputs, None for what is absent; of scale per row [B,H,Q]."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    scale: Tensor | None
-    bias: Tensor | None
-    relative: Tensor | None
-
-
 def plan_backward(
-    problem: Problem, written: Written, grads: Cotangents, needs: Needs
-) -> tuple[list[Launch], Gradients]:
+    problem: Problem, written: SoftmaxResults, grads: Grads, needs: Needs
+) -> tuple[list[Launch], dict[str, Tensor]]:
     """Coefficients of the rows, then a sweep over the keys and one over the queries.
 
-    Of `written`, the output and the statistics are read.
+    Gives the launches, and where they write gradients: those of q, k and v, and of scale (for
+    each row), bias and relative as far as they are needed.
     """
     found = empty_gradients(problem, needs)
     slopes = Slopes(
         m=written.max_logit,
         log_l=written.log_l,
         shift=torch.empty_like(written.lse),
-        entropy=None if grads.entropy is None else grads.entropy.contiguous(),
-        collision=None if grads.collision is None else grads.collision.contiguous(),
+        entropy=_contiguous(grads.get("entropy")),
+        collision=_contiguous(grads.get("collision")),
     )
-    dout = written.out.new_zeros(1, 1, 1, 1) if grads.out is None else grads.out
-    shared = {
-        **problem.shared(),
-        "dout": view(dout, (*problem.rows, problem.v.shape[-1])),
-        "slopes": slopes,
-    }
+    dout = grads.get("out")
+    dout = written.out.new_zeros(1, 1, 1, 1) if dout is None else dout
+    shared = {**problem.shared(), "dout": view(dout, written.out.shape), "slopes": slopes}
     sweeps = [plan_queries(problem, shared, found), plan_keys(problem, shared, found)]
     launches = [plan_coefficients(problem, written, grads, slopes), *sweeps]
     if problem.hides:
         launches += [plan_again(problem, sweep) for sweep in sweeps]
     return launches, found
+
+
+def _contiguous(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
 
 
 def plan_again(problem: Problem, sweep: Launch) -> Launch:
@@ -83,36 +58,36 @@ def plan_again(problem: Problem, sweep: Launch) -> Launch:
 
 
 def plan_coefficients(
-    problem: Problem, written: Written, grads: Cotangents, slopes: Slopes
+    problem: Problem, written: SoftmaxResults, grads: Grads, slopes: Slopes
 ) -> Launch:
     """The pass over the rows."""
-    total, shape = written.lse.numel(), (*problem.rows, problem.v.shape[-1])
+    total, width, dout = written.lse.numel(), written.out.shape[-1], grads.get("out")
     args = {
         "out": written.out,
-        "dout": None if grads.out is None else view(grads.out, shape),
+        "dout": None if dout is None else view(dout, written.out.shape),
         "slopes": slopes,
-        "dlse": None if grads.lse is None else grads.lse.contiguous(),
+        "dlse": _contiguous(grads.get("lse")),
         "entropy": written.entropy,
         "collision": written.collision,
         "heads": problem.rows[1],
         "queries": problem.rows[2],
         "total": total,
-        "DV": problem.v.shape[-1],
-        "BLOCK_V": padded(problem.v.shape[-1]),
+        "DV": width,
+        "BLOCK_V": padded(width),
     }
     return Launch(
         kernel=coefficients, args=args, choices=ROWWISE, programs=lambda n: triton.cdiv(total, n)
     )
 
 
-def plan_queries(problem: Problem, shared: dict[str, Any], found: Gradients) -> Launch:
+def plan_queries(problem: Problem, shared: dict[str, Any], found: dict[str, Tensor]) -> Launch:
     """The sweep over the keys."""
     B, H, Q = problem.rows
-    bias, relative = found.bias, found.relative
+    bias, relative = found.get("bias"), found.get("relative")
     args = {
         **shared,
-        "dq": found.q,
-        "dscale": found.scale,
+        "dq": found["q"],
+        "dscale": found.get("scale"),
         "dbias": None if bias is None else view(bias, (B, H, Q, problem.keys)),
         "drelative": None if relative is None else table(relative),
         "SPREAD_I": bias is not None and bias.shape[2] == 1 and Q > 1,
@@ -126,34 +101,27 @@ def plan_queries(problem: Problem, shared: dict[str, Any], found: Gradients) -> 
     )
 
 
-def plan_keys(problem: Problem, shared: dict[str, Any], found: Gradients) -> Launch:
+def plan_keys(problem: Problem, shared: dict[str, Any], found: dict[str, Tensor]) -> Launch:
     """The sweep over the queries."""
-    lanes = problem.k.shape[0] * problem.k.shape[1]
+    lanes = problem.call.k.shape[0] * problem.call.k.shape[1]
     return Launch(
         kernel=keys_backward,
-        args={**shared, "dk_out": found.k, "dv_out": found.v},
+        args={**shared, "dk_out": found["k"], "dv_out": found["v"]},
         choices=problem.configs("keys"),
         programs=lambda n: lanes * triton.cdiv(problem.keys, n),
     )
 
 
-def empty_gradients(problem: Problem, needs: Needs) -> Gradients:
+def empty_gradients(problem: Problem, needs: Needs) -> dict[str, Tensor]:
     """Room for the gradients: zeros where tiles add, nothing yet where they write."""
-
-    def like(tensor: Tensor) -> Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-    def rows() -> Tensor:
-        return torch.empty(problem.rows, dtype=torch.float32, device=problem.q.device)
-
-    def zeros(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else torch.zeros_like(tensor, dtype=torch.float32)
-
-    return Gradients(
-        q=like(problem.q),
-        k=like(problem.k),
-        v=like(problem.v),
-        scale=rows() if needs.scale else None,
-        bias=zeros(problem.bias) if needs.bias else None,
-        relative=zeros(problem.relative) if needs.relative else None,
-    )
+    call = problem.call
+    found = {
+        name: torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        for name, x in (("q", call.q), ("k", call.k), ("v", call.v))
+    }
+    if needs["scale"]:
+        found["scale"] = torch.empty(problem.rows, dtype=torch.float32, device=call.q.device)
+    for name, x in (("bias", call.bias), ("relative", call.relative)):
+        if needs[name] and x is not None:
+            found[name] = torch.zeros_like(x, dtype=torch.float32)
+    return found

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attentropy.kernels.triton.configs import Config, configs
-from attentropy.kernels.triton.device.views import Drop, Table, Terms, View, line, view
-
-MAX_WIDTH = 256
+from attentropy.core.call import Call
+from attentropy.kernels.triton.configs import TileSizes, configs
+from attentropy.kernels.triton.device.views import (
+    DistanceTable,
+    Drop,
+    LogitTerms,
+    View,
+    line,
+    view,
+)
 
 
 def padded(width: int) -> int:
@@ -30,44 +36,43 @@ def signed(word: int) -> int:
     return (word + 2**31) % 2**32 - 2**31
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """Inputs as in `Call`; None and 0.0 stand for what is absent."""
+    """A call as the kernels of this folder take it: bundles of pointers, and sizes.
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    scale: Tensor
-    lo: Tensor | None = None
-    hi: Tensor | None = None
-    mask: Tensor | None = None
-    bias: Tensor | None = None
-    relative: Tensor | None = None
-    slopes: Tensor | None = None
-    softcap: float = 0.0
-    dropout: float = 0.0
-    seed: int = 0
+    Attributes:
+        call: with bounds or a table for a mask, and a relative bias whose rows are contiguous.
+    """
+
+    call: Call
+
+    @classmethod
+    def of(cls, call: Call) -> "Problem":
+        """The problem of a call."""
+        if call.relative is not None:
+            call = call._replace(relative=call.relative.contiguous())
+        return cls(call)
 
     @property
     def rows(self) -> tuple[int, int, int]:
         """B, H, Q."""
-        return self.q.shape[0], self.q.shape[1], self.q.shape[2]
+        return self.call.q.shape[0], self.call.q.shape[1], self.call.q.shape[2]
 
     @property
     def keys(self) -> int:
         """K."""
-        return self.k.shape[2]
+        return self.call.k.shape[2]
 
     @property
     def precise(self) -> bool:
         """Whether inputs are float32."""
-        return self.q.dtype == torch.float32
+        return self.call.q.dtype == torch.float32
 
     @property
     def laden(self) -> bool:
         """Whether something is read or drawn for every pair of query and key."""
-        terms = (self.mask, self.bias, self.relative)
-        return self.dropout > 0 or any(x is not None for x in terms)
+        terms = (self.call.seen.table, self.call.bias, self.call.relative)
+        return self.call.dropout > 0 or any(x is not None for x in terms)
 
     @property
     def precision(self) -> str | None:
@@ -80,19 +85,20 @@ class Problem:
         """The arguments of a second launch, which does what is not finite once more."""
         return {"SAFE": True, "PRECISION": "ieee"}
 
-    def configs(self, kernel: str) -> tuple[Config, ...]:
+    def configs(self, kernel: str) -> tuple[TileSizes, ...]:
         """The tile sizes to choose from."""
         return configs(kernel, width=self.width, precise=self.precise, laden=self.laden)
 
     @property
     def hides(self) -> bool:
         """Whether some key may be hidden from some query."""
-        return any(x is not None for x in (self.lo, self.hi, self.mask, self.bias))
+        seen = self.call.seen
+        return any(x is not None for x in (seen.lo, seen.hi, seen.table, self.call.bias))
 
     @property
     def width(self) -> int:
         """The padded width that decides the tile sizes."""
-        return padded(max(self.q.shape[-1], self.v.shape[-1]))
+        return padded(max(self.call.q.shape[-1], self.call.v.shape[-1]))
 
     @property
     def bucket(self) -> int:
@@ -101,46 +107,48 @@ class Problem:
 
     def shared(self) -> dict[str, object]:
         """The arguments that the kernels with tiles have in common."""
+        q, k, v = self.call[:3]
         return {
-            "q": self.heads(self.q),
-            "k": self.heads(self.k),
-            "v": self.heads(self.v),
+            "q": self.heads(q),
+            "k": self.heads(k),
+            "v": self.heads(v),
             "terms": self.terms(),
             "drop": self.drop(),
             "heads": self.rows[1],
-            "key_heads": self.k.shape[1],
+            "key_heads": k.shape[1],
             "bucket": self.bucket,
-            "D": self.q.shape[-1],
-            "DV": self.v.shape[-1],
-            "BLOCK_D": padded(self.q.shape[-1]),
-            "BLOCK_V": padded(self.v.shape[-1]),
+            "D": q.shape[-1],
+            "DV": v.shape[-1],
+            "BLOCK_D": padded(q.shape[-1]),
+            "BLOCK_V": padded(v.shape[-1]),
             "PRECISION": self.precision,
             "SAFE": False,
         }
 
-    def terms(self) -> Terms:
+    def terms(self) -> LogitTerms:
         """What turns scores into final logits."""
-        everywhere = (*self.rows, self.keys)
-        return Terms(
-            scale=line(self.scale, self.rows),
-            lo=None if self.lo is None else line(self.lo, self.rows),
-            hi=None if self.hi is None else line(self.hi, self.rows),
-            mask=None if self.mask is None else view(self.mask, everywhere),
-            bias=None if self.bias is None else view(self.bias, everywhere),
-            relative=None if self.relative is None else table(self.relative),
-            slopes=self.slopes,
-            softcap=self.softcap or None,
+        everywhere, call, seen = (*self.rows, self.keys), self.call, self.call.seen
+        return LogitTerms(
+            scale=line(call.scale, self.rows),
+            lo=None if seen.lo is None else line(seen.lo, self.rows),
+            hi=None if seen.hi is None else line(seen.hi, self.rows),
+            mask=None if seen.table is None else view(seen.table, everywhere),
+            bias=None if call.bias is None else view(call.bias, everywhere),
+            relative=None if call.relative is None else table(call.relative),
+            slopes=call.slopes,
+            softcap=call.softcap,
             queries=self.rows[2],
             keys=self.keys,
         )
 
     def drop(self) -> Drop | None:
         """Dropout, where there is any."""
-        if not self.dropout:
+        rate, seed = self.call.dropout, self.call.seed
+        if not rate:
             return None
-        gain = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
-        threshold = math.ceil(self.dropout * 2**23 - 0.5)
-        return Drop(signed(self.seed), signed(self.seed >> 32), threshold, gain)
+        word = 0 if seed is None else int(seed)
+        threshold = math.ceil(rate * 2**23 - 0.5)
+        return Drop(signed(word), signed(word >> 32), threshold, 1 / (1 - rate))
 
     @staticmethod
     def heads(tensor: Tensor) -> View:
@@ -148,7 +156,7 @@ class Problem:
         return View(tensor, *tensor.stride())
 
 
-def table(relative: Tensor) -> Table:
+def table(relative: Tensor) -> DistanceTable:
     """The relative bias [1 or H, 2R+1], whose rows are contiguous."""
     stride = relative.stride(0) if len(relative) > 1 else 0
-    return Table(relative, stride, relative.shape[1] // 2)
+    return DistanceTable(relative, stride, relative.shape[1] // 2)

@@ -1,7 +1,7 @@
 """Ways to compute attention that a benchmark compares.
 
-A contender takes q, k, v and whether attention is causal, and gives the output and the entropy of
-every row, or None for the entropy if it cannot.
+A contender takes q, k, v and the case, and returns the output and the entropy of every row, or
+None for the entropy if it cannot compute it.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attentropy.attention.attend import attend, explain
+from attentropy.attention.attend import attend
+from attentropy.attention.choice import explain
 from attentropy.core.masks import Mask, lookback
 from attentropy.core.masks import causal as causal_mask
 
 
-class Case(NamedTuple):
-    """A shape to measure. `queries` 0: one per key; `window` 0: none, else causal within it."""
+class BenchCase(NamedTuple):
+    """A shape to measure.
+
+    Args:
+        batch: number of sequences.
+        heads: number of heads.
+        length: number of keys.
+        width: of queries, keys and values.
+        dtype: of all tensors.
+        causal: hides keys after the query.
+        backward: measures the gradients too.
+        queries: number of queries; 0 is one per key.
+        window: keys that a query sees, itself included; 0 is no window.
+        device: "cpu" or "cuda".
+    """
 
     batch: int
     heads: int
@@ -63,18 +77,32 @@ def _visible(queries: int, keys: int, window: int, device: str) -> Tensor:
     return ((behind >= 0) & (behind < window)).to(device)
 
 
-Run = Callable[[Tensor, Tensor, Tensor, Case], tuple[Tensor, Tensor | None]]
+Contender = Callable[[Tensor, Tensor, Tensor, BenchCase], tuple[Tensor, Tensor | None]]
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
-    """Torch's own attention, without statistics."""
+def sdpa(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
+    """Torch's own attention, without statistics.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     if case.window:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=case.table()), None
     return F.scaled_dot_product_attention(q, k, v, is_causal=case.causal), None
 
 
-def eager(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor]:
-    """The full matrix and its entropy."""
+def eager(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor]:
+    """Output and entropy from the full matrix of weights.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     s = (q @ k.mT).float() * q.shape[-1] ** -0.5
     visible = case.table()
     if visible is not None:
@@ -85,23 +113,31 @@ def eager(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor]:
     return p.to(v.dtype) @ v, entropy
 
 
-def kernel(name: str) -> Run:
-    """attend() by one of its kernels, all statistics on."""
+def kernel(name: str) -> Contender:
+    """A contender that calls attend() with one kernel and all statistics.
 
-    def run(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, Tensor | None]:
+    Args:
+        name: kernel of attend().
+    """
+
+    def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, Tensor | None]:
         out, stats = attend(q, k, v, mask=case.mask, kernel=name)
         return out, stats.entropy
 
     return run
 
 
-def available(case: Case) -> dict[str, Run]:
-    """The contenders that can run a case on this machine; sdpa, the measure, comes first."""
+def available(case: BenchCase) -> dict[str, Contender]:
+    """The contenders that can run a case on this machine; sdpa, the measure, comes first.
+
+    Args:
+        case: shape, precision and mask.
+    """
     if case.device == "cuda":
         from attentropy.lab.bench import cuda
 
         return cuda.contenders(case)
-    found: dict[str, Run] = {"sdpa": sdpa}
+    found: dict[str, Contender] = {"sdpa": sdpa}
     if case.batch * case.heads * case.length**2 <= 1 << 28:
         found["eager"] = eager
     lacking = explain(*case.tensors(), mask=case.mask).lacking

@@ -1,4 +1,4 @@
-"""On a GPU: who is compared with torch's own choice, and where the card is asked.
+"""Contenders of a GPU, and what the GPU says of its memory and its name.
 
 FlexAttention and the named backends of torch's attention give no entropy.
 """
@@ -13,32 +13,49 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.lab.bench.contenders import Case, Run, kernel, sdpa
+from attentropy.lab.bench.contenders import BenchCase, Contender, kernel, sdpa
 
 NAMES = FLASH, CUDNN, FLEX = "SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)"
 
 
-def contenders(case: Case) -> dict[str, Run]:
-    """By name, sdpa first. Torch's flash and cuDNN attention take no mask but the causal one."""
-    found: dict[str, Run] = {"sdpa": sdpa}
+def contenders(case: BenchCase) -> dict[str, Contender]:
+    """The contenders of a GPU by name, sdpa first.
+
+    Torch's flash and cuDNN attention take no mask but the causal one.
+
+    Args:
+        case: shape, precision and mask.
+    """
+    found: dict[str, Contender] = {"sdpa": sdpa}
     if not case.window:
         found[FLASH] = backend(SDPBackend.FLASH_ATTENTION)
         found[CUDNN] = backend(SDPBackend.CUDNN_ATTENTION)
     return found | {FLEX: flex, "triton": kernel("triton"), "streaming": kernel("streaming")}
 
 
-def backend(which: SDPBackend) -> Run:
-    """Torch's attention held to one backend."""
+def backend(which: SDPBackend) -> Contender:
+    """A contender that calls torch's attention with one backend only.
 
-    def run(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
+    Args:
+        which: backend of torch.
+    """
+
+    def run(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
         with sdpa_kernel(which):
             return F.scaled_dot_product_attention(q, k, v, is_causal=case.causal), None
 
     return run
 
 
-def flex(q: Tensor, k: Tensor, v: Tensor, case: Case) -> tuple[Tensor, None]:
-    """FlexAttention, compiled, with its auxiliary outputs: lse and largest score."""
+def flex(q: Tensor, k: Tensor, v: Tensor, case: BenchCase) -> tuple[Tensor, None]:
+    """FlexAttention, compiled, with its auxiliary outputs: lse and largest score.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        case: shape, precision and mask.
+    """
     from torch.nn.attention.flex_attention import AuxRequest
 
     wanted = AuxRequest(lse=True, max_scores=True)
@@ -53,7 +70,7 @@ def _compiled() -> Any:
 
 
 @cache
-def _blocks(case: Case) -> Any:
+def _blocks(case: BenchCase) -> Any:
     """The mask of a case for FlexAttention; None where all keys are visible."""
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -75,7 +92,7 @@ def require() -> None:
 
 
 def describe() -> dict[str, str]:
-    """The card and what drives it."""
+    """Name and capability of the GPU, and the version of CUDA."""
     major, minor = torch.cuda.get_device_capability()
     return {
         "gpu": torch.cuda.get_device_name(),
@@ -85,7 +102,11 @@ def describe() -> dict[str, str]:
 
 
 def peak_extra(call: Callable[[], None]) -> float:
-    """MiB that torch allocated on the card at the peak of a call above the level before it."""
+    """MiB that torch allocated on the card at the peak of a call above the level before it.
+
+    Args:
+        call: what is measured.
+    """
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -1,4 +1,4 @@
-"""What machine is this? Enough to read a timing by."""
+"""What is needed to read a timing: processor, threads, versions and date."""
 
 import os
 import platform

@@ -10,7 +10,11 @@ _STATUS = Path("/proc/self/statm")
 
 
 def peak_extra(call: Callable[[], None]) -> float | None:
-    """MiB at the peak of a call above the level before it; None where /proc is not there."""
+    """MiB at the peak of a call above the level before it; None where /proc is not there.
+
+    Args:
+        call: what is measured.
+    """
     if not _STATUS.exists():
         return None
     gc.collect()

@@ -3,7 +3,7 @@
 from functools import cache
 
 from attentropy.kernels.fused import library
-from attentropy.lab.bench.contenders import Case
+from attentropy.lab.bench.contenders import BenchCase
 
 
 @cache
@@ -12,8 +12,12 @@ def fma_peak() -> float | None:
     return None if library.serving is None else library.serving.peak()
 
 
-def operations(case: Case) -> float:
-    """Multiplications and additions of the matrix products of a case; 5 products backward."""
+def operations(case: BenchCase) -> float:
+    """Multiplications and additions of the matrix products of a case; 5 products backward.
+
+    Args:
+        case: shape, precision and mask.
+    """
     queries = case.queries or case.length
     pairs = queries * case.length / (2 if case.causal and not case.queries else 1)
     if case.window:

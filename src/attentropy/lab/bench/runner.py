@@ -16,14 +16,14 @@ from torch import Tensor
 from attentropy.attention.attend import attend
 from attentropy.core.errors import AttentropyError
 from attentropy.lab.bench import cuda
-from attentropy.lab.bench.contenders import Case, Run, available, eager
+from attentropy.lab.bench.contenders import BenchCase, Contender, available, eager
 from attentropy.lab.bench.memory import peak_extra
 from attentropy.lab.bench.peak import fma_peak, operations
 from attentropy.lab.bench.table import BARS
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """One contender on one case."""
 
     case: str
@@ -37,17 +37,23 @@ class Result:
 
 
 def measure(
-    case: Case,
+    case: BenchCase,
     *,
     repeat: int,
     memory: bool,
     seconds: float = 60.0,
     only: Sequence[str] = (),
     missing: Callable[[str], None] = lambda reason: None,
-) -> Iterator[Result]:
+) -> Iterator[BenchResult]:
     """Time the available contenders on a case, after checking that each is right.
 
-    `missing` is told of contenders of a GPU that cannot run the case.
+    Args:
+        case: shape, precision and mask.
+        repeat: largest number of rounds.
+        memory: measures peak memory too.
+        seconds: time after which no further round starts.
+        only: names of contenders to keep beside sdpa; all if empty.
+        missing: called with a sentence for each contender that this GPU cannot run.
     """
     on_card = case.device == "cuda"
     runs = {n: run for n, run in available(case).items() if not only or n in ("sdpa", *only)}
@@ -61,18 +67,20 @@ def measure(
         took = taken[name].median()
         extra = (cuda.peak_extra if on_card else peak_extra)(call) if memory else None
         ratios = took.wall / base.wall, took.cpu / base.cpu
-        result = Result(label(case), name, took.wall, *ratios, extra)
+        result = BenchResult(label(case), name, took.wall, *ratios, extra)
         yield _judged(result, case, took.cpu) if name == "fused" else result
 
 
-def _judged(result: Result, case: Case, cpu: float) -> Result:
-    """With the bar of the case, and the share of the peak if that can be told."""
+def _judged(result: BenchResult, case: BenchCase, cpu: float) -> BenchResult:
+    """Add the bar of the case, and the share of the peak where the peak is known."""
     peak = fma_peak() if case.dtype == torch.float32 else None
     share = None if peak is None else operations(case) / cpu / peak
     return replace(result, bar=BARS.get(case), peak_share=share)
 
 
-def _checked(runs: dict[str, Run], case: Case, missing: Callable[[str], None]) -> dict[str, Run]:
+def _checked(
+    runs: dict[str, Contender], case: BenchCase, missing: Callable[[str], None]
+) -> dict[str, Contender]:
     """The contenders that are right; on a GPU, without those that this card or build lacks."""
     found = {}
     for name, run in runs.items():
@@ -88,26 +96,30 @@ def _checked(runs: dict[str, Run], case: Case, missing: Callable[[str], None]) -
 
 
 class Times(NamedTuple):
-    """Seconds on the clock and of the CPU, all threads together."""
+    """Seconds of wall time, and of CPU time over all threads."""
 
     wall: float
     cpu: float
 
 
 @dataclass
-class Taken:
+class Timings:
     """The times of one contender."""
 
     times: list[Times]
 
     def median(self) -> Times:
-        """Of wall and of CPU time, each by itself."""
+        """Median of the wall times, and median of the CPU times."""
         wall, cpu = zip(*self.times, strict=True)
         return Times(statistics.median(wall), max(statistics.median(cpu), 1e-9))
 
 
-def label(case: Case) -> str:
-    """A case in words."""
+def label(case: BenchCase) -> str:
+    """The case in words, as tables show it.
+
+    Args:
+        case: shape, precision and mask.
+    """
     size = ",".join(str(n) for n in case[:4])
     kind = str(case.dtype).removeprefix("torch.")
     shape = f"window {case.window}" if case.window else "causal" if case.causal else "full"
@@ -118,7 +130,7 @@ def label(case: Case) -> str:
 
 
 def _nothing() -> None:
-    """A CPU is done when the call is."""
+    """Return at once: a CPU has finished when the call returns."""
 
 
 def interleaved(
@@ -127,13 +139,18 @@ def interleaved(
     *,
     seconds: float = 60.0,
     wait: Callable[[], None] = _nothing,
-) -> dict[str, Taken]:
+) -> dict[str, Timings]:
     """Times of every call, taken in turns whose order alternates.
 
-    `repeat` rounds, or as many as start within about `seconds`, but three at least. Calls of
-    microseconds are repeated within a round; `wait` returns when the device is done.
+    Calls of microseconds are repeated within a round. There are three rounds at least.
+
+    Args:
+        calls: what is measured, by name.
+        repeat: largest number of rounds.
+        seconds: time after which no further round starts.
+        wait: returns when the device has finished.
     """
-    taken = {name: Taken([]) for name in calls}
+    taken = {name: Timings([]) for name in calls}
     inner = {name: max(1, int(2e-3 / _timed(call, 1, wait).wall)) for name, call in calls.items()}
     order, start = list(calls), time.perf_counter()
     for done in range(repeat):
@@ -154,7 +171,9 @@ def _timed(call: Callable[[], None], count: int, wait: Callable[[], None]) -> Ti
     return Times((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
 
 
-def _once(run: Run, tensors: tuple[Tensor, Tensor, Tensor], case: Case) -> Callable[[], None]:
+def _once(
+    run: Contender, tensors: tuple[Tensor, Tensor, Tensor], case: BenchCase
+) -> Callable[[], None]:
     def forward() -> None:
         with torch.no_grad():
             run(*tensors, case)
@@ -167,8 +186,14 @@ def _once(run: Run, tensors: tuple[Tensor, Tensor, Tensor], case: Case) -> Calla
     return both if case.backward else forward
 
 
-def check(name: str, run: Run, case: Case) -> None:
-    """Raise unless a contender gives the reference's output and entropy on a small case."""
+def check(name: str, run: Contender, case: BenchCase) -> None:
+    """Raise unless a contender gives the reference's output and entropy on a small case.
+
+    Args:
+        name: of the contender, for the message.
+        run: the contender.
+        case: shape, precision and mask.
+    """
     small = case._replace(batch=1, heads=1, length=min(case.length, 160), backward=False)
     small = small._replace(window=min(case.window, 40))
     tensors = small.tensors()
@@ -186,8 +211,13 @@ def check(name: str, run: Run, case: Case) -> None:
             raise AttentropyError(f"entropy of {name} is wrong on {label(small)}: not measured")
 
 
-def as_json(results: list[Result], *, device: str = "cpu") -> dict[str, Any]:
-    """Results with the machine they were taken on."""
+def as_json(results: list[BenchResult], *, device: str = "cpu") -> dict[str, Any]:
+    """Results with the machine they were taken on.
+
+    Args:
+        results: what measure() gave.
+        device: "cpu" or "cuda".
+    """
     from attentropy.lab.bench.machine import describe
 
     machine = describe() | (cuda.describe() if device == "cuda" else {})

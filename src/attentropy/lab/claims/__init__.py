@@ -6,7 +6,7 @@
 
 from importlib import import_module
 
-from attentropy.lab.claims.registry import MEANINGS, Claim, Result, run, table
+from attentropy.lab.claims.registry import MEANINGS, Claim, ClaimResult, run, table
 
 _FILES = (
     "d000_noise",
@@ -28,11 +28,16 @@ for _name in _FILES:
 CLAIMS: dict[str, Claim] = table()
 """Claims by the id they have in the audit of the documents."""
 
-__all__ = ["CLAIMS", "MEANINGS", "Claim", "Result", "find", "run"]
+__all__ = ["CLAIMS", "MEANINGS", "Claim", "ClaimResult", "find", "run"]
 
 
 def find(ids: tuple[str, ...] = (), sources: tuple[str, ...] = ()) -> list[Claim]:
-    """Claims with one of the ids (a hyphen may stand for a dash) and of one of the sources."""
+    """Claims that have one of the ids and one of the sources.
+
+    Args:
+        ids: ids of the audit, in which a hyphen may stand for a dash; all if empty.
+        sources: "000" to "004", "ID" or "REM"; all if empty.
+    """
     wanted = {_spelling(id_) for id_ in ids}
     unknown = wanted - {_spelling(id_) for id_ in CLAIMS}
     if unknown:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from attentropy.lab.claims.registry import MEANINGS, Claim, Result
+from attentropy.lab.claims.registry import MEANINGS, Claim, ClaimResult
 
 _TITLES = {
     "000": "Document 000: noise and entropy",
@@ -24,7 +24,11 @@ computation with a fixed seed, and its verdict follows from the numbers in the l
 
 
 def numbers_text(numbers: dict[str, float]) -> str:
-    """name=value pairs, four digits each; what is rounding of zero is shown as such."""
+    """name=value pairs with four digits each; a rounding error of zero is shown as ~0.
+
+    Args:
+        numbers: by name.
+    """
     return ", ".join(f"{name}={_short(value)}" for name, value in numbers.items())
 
 
@@ -32,8 +36,12 @@ def _short(value: float) -> str:
     return "~0" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
 
 
-def render(measured: Sequence[tuple[Claim, Result]]) -> str:
-    """The whole page."""
+def render(measured: Sequence[tuple[Claim, ClaimResult]]) -> str:
+    """The whole page as Markdown.
+
+    Args:
+        measured: claims with their results.
+    """
     counts = Counter(result.verdict for _, result in measured)
     legend = "\n".join(f"- **{v}** ({counts[v]}): {text}" for v, text in MEANINGS.items())
     parts = [_HEAD, f"{len(measured)} claims:\n\n{legend}\n"]
@@ -44,7 +52,7 @@ def render(measured: Sequence[tuple[Claim, Result]]) -> str:
     return "\n".join(parts)
 
 
-def _rows(pairs: Sequence[tuple[Claim, Result]]) -> str:
+def _rows(pairs: Sequence[tuple[Claim, ClaimResult]]) -> str:
     lines = ["| id | statement | verdict | correct or sharp | measured |", "|---|---|---|---|---|"]
     for claim, result in pairs:
         cells = (claim.statement, result.verdict, claim.correction, numbers_text(result.numbers))

@@ -20,7 +20,7 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Result:
+class ClaimResult:
     """A verdict and the numbers it was computed from."""
 
     verdict: str
@@ -35,15 +35,19 @@ class Claim:
     statement: str
     expected: str
     correction: str
-    measure: Callable[[], Result]
+    measure: Callable[[], ClaimResult]
 
     @property
     def source(self) -> str:
         """The document (000 to 004), or ID (identities) or REM (Gaussian rows)."""
         return self.id.split("-")[0]
 
-    def agrees(self, result: Result) -> bool:
-        """Whether the measured verdict is the expected one."""
+    def agrees(self, result: ClaimResult) -> bool:
+        """True if the measured verdict is the expected one.
+
+        Args:
+            result: what measure() gave.
+        """
         return result.verdict == self.expected
 
 
@@ -52,10 +56,17 @@ _TABLE: dict[str, Claim] = {}
 
 def claim(
     id_: str, expected: str, statement: str, correction: str
-) -> Callable[[Callable[[], Result]], Callable[[], Result]]:
-    """Register the decorated measure under an id of the audit."""
+) -> Callable[[Callable[[], ClaimResult]], Callable[[], ClaimResult]]:
+    """Register the decorated measure under an id of the audit.
 
-    def register(measure: Callable[[], Result]) -> Callable[[], Result]:
+    Args:
+        id_: id of the audit.
+        expected: verdict of the audit.
+        statement: what the document says.
+        correction: what is right, or sharper.
+    """
+
+    def register(measure: Callable[[], ClaimResult]) -> Callable[[], ClaimResult]:
         if id_ in _TABLE:
             raise KeyError(f"claim {id_} is there already")
         _TABLE[id_] = Claim(id_, statement, expected, correction, _quiet(measure))
@@ -64,11 +75,11 @@ def claim(
     return register
 
 
-def _quiet(measure: Callable[[], Result]) -> Callable[[], Result]:
+def _quiet(measure: Callable[[], ClaimResult]) -> Callable[[], ClaimResult]:
     """Counter-examples overflow on purpose; numpy need not say so."""
 
     @functools.wraps(measure)
-    def measured() -> Result:
+    def measured() -> ClaimResult:
         with np.errstate(all="ignore"):
             return measure()
 
@@ -84,35 +95,65 @@ def _plain(numbers: dict[str, Any]) -> dict[str, float]:
     return {name: np.asarray(value, float).item() for name, value in numbers.items()}
 
 
-def holds_if(condition: Any, /, **numbers: Any) -> Result:
-    """The statement as it stands."""
-    return Result(HOLDS if bool(condition) else FALSE, _plain(numbers))
+def holds_if(condition: Any, /, **numbers: Any) -> ClaimResult:
+    """Verdict on a statement without conditions: it holds or is false.
+
+    Args:
+        condition: does the statement hold?
+        numbers: what was measured.
+    """
+    return ClaimResult(HOLDS if bool(condition) else FALSE, _plain(numbers))
 
 
-def conditional(inside: Any, outside: Any, /, **numbers: Any) -> Result:
-    """`inside`: true where its conditions are met; `outside`: true without them as well."""
+def conditional(inside: Any, outside: Any, /, **numbers: Any) -> ClaimResult:
+    """Verdict on a statement with conditions: it holds, holds under them only, or is false.
+
+    Args:
+        inside: does it hold where its conditions are met?
+        outside: does it hold without them too?
+        numbers: what was measured.
+    """
     if not bool(inside):
-        return Result(FALSE, _plain(numbers))
-    return Result(HOLDS if bool(outside) else COND, _plain(numbers))
+        return ClaimResult(FALSE, _plain(numbers))
+    return ClaimResult(HOLDS if bool(outside) else COND, _plain(numbers))
 
 
-def approximate(error: Any, within: float, /, *, sharper: Any = True, **numbers: Any) -> Result:
-    """`error` of the statement; `sharper`: whether its exact replacement was confirmed too."""
+def approximate(
+    error: Any, within: float, /, *, sharper: Any = True, **numbers: Any
+) -> ClaimResult:
+    """Verdict on an approximation: exact, within its error, or false.
+
+    Args:
+        error: of the statement.
+        within: the largest error of an approximation.
+        sharper: is the exact replacement confirmed?
+        numbers: what else was measured.
+    """
     found = _plain({"error": error} | numbers)
     if not bool(sharper):
-        return Result(UNCLEAR, found)
+        return ClaimResult(UNCLEAR, found)
     size = abs(found["error"])
-    return Result(HOLDS if size < 1e-9 else APPROX if size <= within else FALSE, found)
+    return ClaimResult(HOLDS if size < 1e-9 else APPROX if size <= within else FALSE, found)
 
 
-def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> Result:
-    """`claimed`: does the statement survive the test; `corrected`: does its correction."""
+def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> ClaimResult:
+    """Verdict on a statement that the audit calls false.
+
+    Args:
+        claimed: does the statement survive the test?
+        corrected: does its correction?
+        numbers: what was measured.
+    """
     if bool(claimed):
-        return Result(HOLDS, _plain(numbers))
-    return Result(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
+        return ClaimResult(HOLDS, _plain(numbers))
+    return ClaimResult(FALSE if bool(corrected) else UNCLEAR, _plain(numbers))
 
 
-def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Result]]:
-    """Measure one claim after another."""
+def run(claims: Iterable[Claim]) -> Iterator[tuple[Claim, ClaimResult]]:
+    """Measure one claim after another.
+
+    Args:
+        claims: what to measure.
+    """
     for one in claims:
         yield one, one.measure()

@@ -26,8 +26,19 @@ BYTES = 256
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What is needed to build the model before its weights are loaded."""
+class ModelShape:
+    """Sizes of the model, which its weights file holds too.
+
+    Attributes:
+        layers: number of layers.
+        heads: number of heads of a layer.
+        width: of the features.
+        expansion: width of the feed-forward part over that of the features.
+        rotary_heads: heads that turn queries and keys by rotary angles.
+        rotary_base: of the rotary angles.
+        sharpness: factor on the normalised queries.
+        trained_length: bytes that the model reads in training.
+    """
 
     layers: int = 5
     heads: int = 4
@@ -40,11 +51,11 @@ class Shape:
 
     @property
     def head_dim(self) -> int:
-        """Channels of one head."""
+        """Width of one head."""
         return self.width // self.heads
 
 
-def _frequencies(shape: Shape) -> Tensor:
+def _frequencies(shape: ModelShape) -> Tensor:
     """[H, D/2]: base^(-2i/D) for the rotary heads, 0 (no turn) for the others."""
     half = shape.head_dim // 2
     turning = shape.rotary_base ** (-torch.arange(half) / half)
@@ -59,7 +70,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal multi-head attention through `F.scaled_dot_product_attention`."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         width = shape.width
         self.num_heads, self.sharpness = shape.heads, shape.sharpness
@@ -71,7 +82,13 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Features [B, n, width] -> the same shape."""
+        """Features [B, n, width] -> the same shape.
+
+        Args:
+            x: features [B, n, width].
+            cos: cosines of the rotary angles, [H, n, D/2].
+            sin: sines of the rotary angles, [H, n, D/2].
+        """
         x = torch.cat([x[:, :1] + self.start, x[:, 1:]], 1)  # the first position is marked
         q, k, v = (
             part(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -87,20 +104,24 @@ class Attention(nn.Module):
 class Feedforward(nn.Module):
     """down(relu(up(x))^2)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.up = nn.Linear(shape.width, shape.expansion * shape.width, bias=False)
         self.down = nn.Linear(shape.expansion * shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features [..., width] -> the same shape."""
+        """Features [..., width] -> the same shape.
+
+        Args:
+            x: features [..., width].
+        """
         return self.down(F.relu(self.up(x)).square())
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """x + attention(norm(x)), then the same with the feed-forward part."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.width)
         self.attention = Attention(shape)
@@ -108,7 +129,13 @@ class Layer(nn.Module):
         self.feedforward = Feedforward(shape)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Features [B, n, width] -> the same shape."""
+        """Features [B, n, width] -> the same shape.
+
+        Args:
+            x: features [B, n, width].
+            cos: cosines of the rotary angles, [H, n, D/2].
+            sin: sines of the rotary angles, [H, n, D/2].
+        """
         x = x + self.attention(self.attention_norm(x), cos, sin)
         return x + self.feedforward(self.feedforward_norm(x))
 
@@ -119,18 +146,22 @@ class EmbeddedModel(nn.Module):
     vocabulary = BYTES
     frequencies: Tensor
 
-    def __init__(self, shape: Shape | None = None) -> None:
+    def __init__(self, shape: ModelShape | None = None) -> None:
         super().__init__()
-        self.shape = shape or Shape()
+        self.shape = shape or ModelShape()
         self.trained_length = self.shape.trained_length
         self.embedding = nn.Embedding(BYTES, self.shape.width)
-        self.layers = nn.ModuleList(Layer(self.shape) for _ in range(self.shape.layers))
+        self.layers = nn.ModuleList(DecoderLayer(self.shape) for _ in range(self.shape.layers))
         self.norm = nn.RMSNorm(self.shape.width)
         self.head = nn.Linear(self.shape.width, BYTES, bias=False)
         self.register_buffer("frequencies", _frequencies(self.shape), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens [B, n], integers below 256 -> logits [B, n, 256]."""
+        """Logits of the next byte, [B, n, 256].
+
+        Args:
+            tokens: bytes [B, n], integers below 256.
+        """
         if tokens.ndim != 2 or tokens.shape[1] < 1:
             raise ArgumentError("tokens", "of shape [B, n] with n >= 1", tuple(tokens.shape))
         x = self.embedding(tokens)
@@ -143,7 +174,13 @@ class EmbeddedModel(nn.Module):
 
 
 def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
-    """Write the weights in float16, with `notes` and the shape as JSON in the metadata."""
+    """Write the weights in float16, with `notes` and the shape as JSON in the metadata.
+
+    Args:
+        model: what to write.
+        path: of the safetensors file.
+        notes: what to say of its making.
+    """
     from safetensors.torch import save_file
 
     tensors = {name: t.detach().half().contiguous() for name, t in model.state_dict().items()}
@@ -156,16 +193,24 @@ def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
 
 
 def load_model(path: Path) -> EmbeddedModel:
-    """The model saved by `save_model`, in float32 and eval mode."""
+    """The model saved by `save_model`, in float32 and eval mode.
+
+    Args:
+        path: of a file that `save_model` wrote.
+    """
     from safetensors.torch import load_file
 
-    model = EmbeddedModel(Shape(**read_notes(path)["shape"]))
+    model = EmbeddedModel(ModelShape(**read_notes(path)["shape"]))
     model.load_state_dict({name: weight.float() for name, weight in load_file(path).items()})
     return model.eval()
 
 
 def read_notes(path: Path) -> dict[str, Any]:
-    """The notes and the shape that `save_model` wrote beside the weights."""
+    """The notes and the shape that `save_model` wrote beside the weights.
+
+    Args:
+        path: of a file that `save_model` wrote.
+    """
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as stored:
@@ -184,7 +229,7 @@ def load_embedded() -> EmbeddedModel:
 
 
 def embedded_notes() -> dict[str, Any]:
-    """What was written down when the shipped model was trained: recipe, source, losses."""
+    """Recipe, source and losses of the shipped model."""
     with as_file(files(__package__) / "data" / WEIGHTS) as path:
         return read_notes(path)
 

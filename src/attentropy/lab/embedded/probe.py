@@ -23,7 +23,12 @@ JUDGED = 64  # bytes at the end of every window that are scored, whatever its le
 
 
 def steered_by(model: EmbeddedModel, *scales: ScaleRule) -> Rule:
-    """The rule that has the effect of a scale of the library, one for all layers or one each."""
+    """The rule with the same effect as scales of the library.
+
+    Args:
+        model: the embedded model.
+        scales: one scale for all layers, or one for each.
+    """
     root = model.shape.head_dim**0.5
     each = scales * len(model.layers) if len(scales) == 1 else scales
     if len(each) != len(model.layers):
@@ -35,7 +40,12 @@ def steered_by(model: EmbeddedModel, *scales: ScaleRule) -> Rule:
 def intercepted(
     model: EmbeddedModel, see: Callable[[int, Tensor, Tensor], Tensor]
 ) -> Iterator[None]:
-    """Inside, `see(layer, q, k)` is called for each attention and its result used as q."""
+    """Inside the block, `see(layer, q, k)` replaces the queries of every attention call.
+
+    Args:
+        model: the embedded model.
+        see: gives the queries to use.
+    """
     plain, layer = F.scaled_dot_product_attention, 0
 
     def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -53,7 +63,13 @@ def intercepted(
 
 @torch.no_grad()
 def byte_losses(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> Tensor:
-    """[B, n + 1] bytes -> loss of each of the n predictions [B, n]."""
+    """Loss of each of the n predictions, [B, n].
+
+    Args:
+        model: the embedded model.
+        rows: bytes [B, n + 1].
+        rule: factor on the queries; None changes nothing.
+    """
 
     def scaled(layer: int, q: Tensor, k: Tensor) -> Tensor:
         n = torch.arange(1, q.shape[2] + 1, dtype=q.dtype)
@@ -68,14 +84,28 @@ def byte_losses(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) ->
 
 
 def windows(data: bytes, length: int, *, count: int = 64, longest: int = 1024) -> Tensor:
-    """[count, length + 1] bytes; the windows of every length end at the same places."""
+    """[count, length + 1] bytes; the windows of every length end at the same places.
+
+    Args:
+        data: text.
+        length: bytes that the model reads.
+        count: number of windows.
+        longest: largest length that is compared.
+    """
     text = torch.frombuffer(bytearray(data), dtype=torch.uint8).long()
     ends = torch.linspace(longest + 1, len(text), count).long()
     return text[ends[:, None] - torch.arange(length, -1, -1) - 1]
 
 
 def repeats(data: bytes, length: int, *, count: int = 64, longest: int = 1024) -> Tensor:
-    """[count, length + 1] bytes: a piece of length/2 of text, twice (and its first byte again)."""
+    """[count, length + 1] bytes: a piece of length/2 of text, twice (and its first byte again).
+
+    Args:
+        data: text.
+        length: bytes that the model reads.
+        count: number of windows.
+        longest: largest length that is compared.
+    """
     piece = windows(data, length // 2, count=count, longest=longest)[:, 1:]
     return torch.cat([piece, piece, piece[:, :1]], 1)
 
@@ -83,20 +113,36 @@ def repeats(data: bytes, length: int, *, count: int = 64, longest: int = 1024) -
 def text_loss(
     model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None, *, count: int = 64
 ) -> float:
-    """Mean loss of the last 64 bytes of windows of `length`: the same bytes for any length."""
+    """Mean loss of the last 64 bytes of windows of `length`: the same bytes for any length.
+
+    Args:
+        model: the embedded model.
+        data: text.
+        length: bytes that the model reads.
+        rule: factor on the queries; None changes nothing.
+        count: number of windows.
+    """
     return byte_losses(model, windows(data, length, count=count), rule)[:, -JUDGED:].mean().item()
 
 
 def copy_loss(
     model: EmbeddedModel, data: bytes, length: int, rule: Rule | None = None, *, count: int = 64
 ) -> float:
-    """Mean loss of the last 64 bytes of text that is said twice: what remains of copying."""
+    """Mean loss of the last 64 bytes of a text that appears twice: how well the model copies.
+
+    Args:
+        model: the embedded model.
+        data: text.
+        length: bytes that the model reads.
+        rule: factor on the queries; None changes nothing.
+        count: number of windows.
+    """
     losses = byte_losses(model, repeats(data, length, count=count), rule)
     return losses[:, -JUDGED - 1 : -1].mean().item()
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadProfile:
     """Per layer and head [L, H], over the last 64 rows: what the attention looks at."""
 
     induction: Tensor
@@ -107,8 +153,14 @@ class Heads:
 
 
 @torch.no_grad()
-def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> Heads:
-    """Attention shares on `rows` [B, n]; induction means n/2 - 1 back (see `repeats`)."""
+def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -> HeadProfile:
+    """Attention shares on `rows` [B, n]; induction means n/2 - 1 back (see `repeats`).
+
+    Args:
+        model: the embedded model.
+        rows: bytes [B, n].
+        rule: factor on the queries; None changes nothing.
+    """
     if rows.shape[1] < 2 * JUDGED:
         raise ArgumentError("rows", f"at least {2 * JUDGED} bytes long", rows.shape[1])
     found: list[tuple[Tensor, ...]] = []
@@ -121,7 +173,7 @@ def head_profile(model: EmbeddedModel, rows: Tensor, rule: Rule | None = None) -
 
     with intercepted(model, look):
         model(rows)
-    return Heads(*(torch.stack(column) for column in zip(*found, strict=True)))
+    return HeadProfile(*(torch.stack(column) for column in zip(*found, strict=True)))
 
 
 def _shares(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
@@ -142,7 +194,12 @@ def _shares(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
 
 
 def count_losses(train: bytes, held_out: bytes) -> tuple[float, float]:
-    """Losses of byte and byte-pair frequencies (add 1/256), as anything learned must beat."""
+    """Losses of byte and byte-pair frequencies (add 1/256), as anything learned must beat.
+
+    Args:
+        train: text whose frequencies are counted.
+        held_out: text that is judged.
+    """
     seen, judged = (
         torch.frombuffer(bytearray(t), dtype=torch.uint8).long() for t in (train, held_out)
     )

@@ -8,7 +8,7 @@ from rich.table import Table
 from attentropy.core.scales import HoldEntropy, LogLengthFrom
 from attentropy.lab.embedded.model import EmbeddedModel, embedded_notes
 from attentropy.lab.embedded.probe import (
-    Heads,
+    HeadProfile,
     Rule,
     copy_loss,
     count_losses,
@@ -23,7 +23,12 @@ LENGTHS = (64, 128, 256, 512, 1024)
 
 
 def candidate_rules(model: EmbeddedModel, data: bytes) -> dict[str, Rule | None]:
-    """The rules compared, by the name of the scale that applies them in the library."""
+    """The rules compared, by the name of the scale that applies them in the library.
+
+    Args:
+        model: the embedded model.
+        data: text.
+    """
     n = model.trained_length
     spread_LH = head_profile(model, windows(data, n)[:, 1:]).spread.tolist()
     held = [HoldEntropy(n, tuple(spread_H)) for spread_H in spread_LH]
@@ -35,7 +40,13 @@ def candidate_rules(model: EmbeddedModel, data: bytes) -> dict[str, Rule | None]
 
 
 def length_table(model: EmbeddedModel, data: bytes, rules: dict[str, Rule | None]) -> Table:
-    """Perplexity per byte of the last 64 bytes, plain and repeated text, by length and rule."""
+    """Perplexity per byte of the last 64 bytes, plain and repeated text, by length and rule.
+
+    Args:
+        model: the embedded model.
+        data: text.
+        rules: by name.
+    """
     table = Table(title="perplexity per byte of the last 64 bytes")
     for name in ("text", "rule", *map(str, LENGTHS)):
         table.add_column(name, justify="left" if name in ("text", "rule") else "right")
@@ -47,7 +58,13 @@ def length_table(model: EmbeddedModel, data: bytes, rules: dict[str, Rule | None
 
 
 def entropy_table(model: EmbeddedModel, data: bytes, rules: dict[str, Rule | None]) -> Table:
-    """Mean attention entropy of all heads (nats, last 64 rows), by length and rule."""
+    """Mean attention entropy of all heads (nats, last 64 rows), by length and rule.
+
+    Args:
+        model: the embedded model.
+        data: text.
+        rules: by name.
+    """
     table = Table(title="attention entropy, mean of all heads, nats")
     for name in ("rule", *map(str, LENGTHS[1:])):
         table.add_column(name, justify="left" if name == "rule" else "right")
@@ -57,8 +74,12 @@ def entropy_table(model: EmbeddedModel, data: bytes, rules: dict[str, Rule | Non
     return table
 
 
-def head_table(heads: Heads) -> Table:
-    """One row per head: what share of its attention goes where."""
+def head_table(heads: HeadProfile) -> Table:
+    """One row per head: what share of its attention goes where.
+
+    Args:
+        heads: what head_profile() gave.
+    """
     table = Table(title="heads at length 128, on text that is said twice")
     for name in ("layer", "head", "induction", "previous", "first key", "entropy"):
         table.add_column(name, justify="right")
@@ -71,7 +92,13 @@ def head_table(heads: Heads) -> Table:
 
 
 def print_evaluation(model: EmbeddedModel, data: bytes, *, console: Console | None = None) -> None:
-    """All tables, on standard output unless a console is given."""
+    """All tables, on standard output unless a console is given.
+
+    Args:
+        model: the embedded model.
+        data: text.
+        console: where to print.
+    """
     console = console or Console()
     unigram, bigram = count_losses(data, data)
     console.print(f"text: {len(data)} bytes; {embedded_notes()['source']}")

@@ -56,7 +56,11 @@ def _run(command: list[str], directory: Path) -> bytes:
 
 
 def fetch_text(directory: Path) -> bytes:
-    """The whole text, from Debian packages downloaded into and unpacked under `directory`."""
+    """The whole text, from Debian packages downloaded into and unpacked under `directory`.
+
+    Args:
+        directory: for the packages.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     _run(["apt-get", "download", *PACKAGES], directory)
     for package in PACKAGES:
@@ -68,7 +72,11 @@ def fetch_text(directory: Path) -> bytes:
 
 
 def split_text(text: bytes) -> tuple[bytes, bytes]:
-    """(train, held out): the held-out book is cut from the middle, else the last twentieth."""
+    """(train, held out): the held-out book is cut from the middle, else the last twentieth.
+
+    Args:
+        text: the whole.
+    """
     first, last = (text.find(mark) + 1 for mark in HELD_OUT)
     if 0 < first < last:
         return text[:first] + text[last:], text[first:last]
@@ -77,12 +85,20 @@ def split_text(text: bytes) -> tuple[bytes, bytes]:
 
 
 def debian_corpus(directory: Path) -> Corpus:
-    """The default corpus, fetched through apt."""
+    """The default corpus, fetched through apt.
+
+    Args:
+        directory: for the packages.
+    """
     return Corpus(*split_text(fetch_text(directory)), source=SOURCE, licence=LICENCE)
 
 
 def file_corpus(path: Path) -> Corpus:
-    """A text of the user's own; the same text as the Debian packages give is recognised."""
+    """A text of the user; the text of the Debian packages is recognised.
+
+    Args:
+        path: of a text of at least 20,000 bytes.
+    """
     text = path.read_bytes()
     if len(text) < 20_000:
         raise ArgumentError("--text", "a file of at least 20000 bytes", f"{len(text)} in {path}")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentError
-from attentropy.lab.embedded.model import Attention, EmbeddedModel, Shape
+from attentropy.lab.embedded.model import Attention, EmbeddedModel, ModelShape
 from attentropy.lab.embedded.probe import intercepted
 
 
@@ -34,7 +34,7 @@ class Recipe:
     resting: float = 1.0  # how much heads without positions look at the first key at birth
     looking_price: float = 0.01  # nats per head without positions that looks past the first key
     free_steps: int = 450  # before looking costs anything
-    shape: Shape = field(default_factory=Shape)
+    shape: ModelShape = field(default_factory=ModelShape)
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -42,7 +42,11 @@ class Recipe:
 
 
 def initial_model(recipe: Recipe) -> EmbeddedModel:
-    """A model that predicts uniformly and whose layers add nothing yet; its start is marked."""
+    """A model that predicts uniformly and whose layers add nothing yet; its start is marked.
+
+    Args:
+        recipe: shape and seed.
+    """
     torch.manual_seed(recipe.seed)
     model = EmbeddedModel(recipe.shape)
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
@@ -65,7 +69,12 @@ def _rest_on_first_key(attention: Attention, recipe: Recipe) -> None:
 
 
 def optimisers(model: EmbeddedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for embedding, head, norms and biases."""
+    """Muon for the matrices inside the layers, AdamW for embedding, head, norms and biases.
+
+    Args:
+        model: what is trained.
+        recipe: learning rates.
+    """
     inside = {name for name, w in model.layers.named_parameters(prefix="layers") if w.ndim == 2}
     matrices = [w for name, w in model.named_parameters() if name in inside]
     others = [w for name, w in model.named_parameters() if name not in inside]
@@ -76,14 +85,25 @@ def optimisers(model: EmbeddedModel, recipe: Recipe) -> list[torch.optim.Optimiz
 
 
 def rate_factor(step: int, recipe: Recipe) -> float:
-    """Rises over `warmup` steps, stays 1, then falls linearly to 0.02."""
+    """Rises over `warmup` steps, stays 1, then falls linearly to 0.02.
+
+    Args:
+        step: number of steps done.
+        recipe: number of steps, warm-up and flat part.
+    """
     flat = recipe.flat * recipe.steps
     fall = 1.0 if step < flat else 1.0 - (step - flat) / (recipe.steps - flat)
     return min(1.0, (step + 1) / recipe.warmup) * max(0.02, fall)
 
 
 def training_batch(text: Tensor, step: int, recipe: Recipe) -> Tensor:
-    """[batch, length + 1] bytes; the first `repeated` share of rows repeats a random period."""
+    """[batch, length + 1] bytes; the first `repeated` share of rows repeats a random period.
+
+    Args:
+        text: bytes to learn from.
+        step: number of steps done.
+        recipe: sizes of a batch.
+    """
     generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
     places = torch.arange(recipe.shape.trained_length + 1)
     starts = torch.randint(len(text) - len(places), (recipe.batch, 1), generator=generator)
@@ -95,7 +115,12 @@ def training_batch(text: Tensor, step: int, recipe: Recipe) -> Tensor:
 
 
 def first_key_share(q: Tensor, k: Tensor) -> Tensor:
-    """[B, H, n]: the share of causal attention that each row gives to the first key."""
+    """[B, H, n]: the share of causal attention that each row gives to the first key.
+
+    Args:
+        q: queries [B, H, n, D].
+        k: keys [B, H, n, D].
+    """
     hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
     logits = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
     return logits.masked_fill(hidden, -torch.inf).softmax(-1)[..., 0]
@@ -115,11 +140,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of steps done."""
         return len(self.losses)
 
     def advance(self) -> float:
-        """One step; the loss (nats per byte) of the rows that are plain text."""
+        """Do one step and return the loss of the rows that are plain text, in nats per byte."""
         rows = training_batch(self.text, self.step, self.recipe)
         for optimiser, rate in zip(self.optimisers, self.rates, strict=True):
             optimiser.param_groups[0]["lr"] = rate * rate_factor(self.step, self.recipe)
@@ -149,7 +174,11 @@ class Trainer:
         return logits, self.recipe.looking_price * torch.cat(looking).sum()
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint; an interruption leaves the old one whole."""
+        """Write a checkpoint; an interruption leaves the old one whole.
+
+        Args:
+            path: of the checkpoint.
+        """
         state: dict[str, Any] = {
             "identity": self.identity,
             "losses": self.losses,
@@ -161,7 +190,11 @@ class Trainer:
         part.replace(path)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint of the same recipe."""
+        """Continue from a checkpoint of the same recipe and text.
+
+        Args:
+            path: of the checkpoint.
+        """
         state = torch.load(path, weights_only=True)
         if state["identity"] != self.identity:
             raise ArgumentError(

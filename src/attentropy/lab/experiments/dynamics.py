@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from attentropy.core.masks import causal
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
-from attentropy.lab.subjects.populations import sample
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects.sample_text import sample_tokens
 from attentropy.lab.subjects.small_model import ByteModel, next_byte_loss, windows
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.losses import EntropyLoss
@@ -29,7 +29,7 @@ PLENTY, LITTLE, REWARDED = "plenty of text", "little text", "little text, entrop
 
 
 @dataclass(frozen=True)
-class Config:
+class DynamicsConfig:
     """Bytes of the sample text: all but the last 8192 for training, or `little` of them.
 
     The monitor samples one step in `every`; `reward` is the weight of the entropy in the loss.
@@ -47,25 +47,31 @@ class Config:
     reward: float = 0.1
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Losses and the entropy of each head, every few steps."""
+def measure(config: DynamicsConfig, condition: str, seed: int) -> list[Row]:
+    """Losses and the entropy of each head, every few steps.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         unseen = _train(config, condition, seed, path)
         return read_off(read(path), unseen)
 
 
-def _train(config: Config, condition: str, seed: int, path: Path) -> dict[int, float]:
+def _train(config: DynamicsConfig, condition: str, seed: int, path: Path) -> dict[int, float]:
     """Train under a monitor that writes to `path`; the loss on unseen text at each sample."""
     rng = torch.Generator().manual_seed(seed)
-    text = sample()
+    text = sample_tokens()
     train, judged = text[:-8192], text[-8192:]
     train = train if condition == PLENTY else train[: config.little]
     model = _model(config)
     reward = EntropyLoss(config.reward) if condition == REWARDED else None
     optimiser = torch.optim.AdamW(model.parameters(), config.rate)
     unseen: dict[int, float] = {}
-    with Monitor(model, every=config.every, sinks=[RunStore(path)], alarms=()) as monitor:
+    with Monitor(model, every=config.every, loggers=[RunStore(path)], alarms=()) as monitor:
         for step in range(config.steps + 1):
             if step % config.every == 0:
                 unseen[step] = _judged(model, judged, config.length)
@@ -79,7 +85,7 @@ def _train(config: Config, condition: str, seed: int, path: Path) -> dict[int, f
     return unseen
 
 
-def _model(config: Config) -> ByteModel:
+def _model(config: DynamicsConfig) -> ByteModel:
     return ByteModel(
         config.width,
         config.layers,
@@ -100,7 +106,12 @@ def _judged(model: ByteModel, text: Tensor, length: int) -> float:
 
 
 def read_off(run: StoredRun, unseen: dict[int, float]) -> list[Row]:
-    """Rows of a stored run: a loss for each sample, and the numbers of every head."""
+    """Rows of a stored run: a loss for each sample, and the numbers of every head.
+
+    Args:
+        run: what the monitor stored.
+        unseen: loss on unseen text at each sampled step.
+    """
     losses = dict(run.losses)
     rows: list[Row] = []
     for i, step in enumerate(run.steps):
@@ -113,8 +124,12 @@ def read_off(run: StoredRun, unseen: dict[int, float]) -> list[Row]:
     return rows
 
 
-def conclude(results: Results) -> list[str]:
-    """Does the entropy fall from log n, do layers differ, what does overfitting do."""
+def conclude(results: RunResults) -> list[str]:
+    """Say whether the entropy falls from log n, how layers differ, what overfitting does.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_course(results.where(condition=text), text) for text in results.values("condition")]
     lines.append(_layers(results))
     known = results.values("condition")
@@ -125,7 +140,7 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def _course(rows: Results, text: str) -> str:
+def _course(rows: RunResults, text: str) -> str:
     heads, losses = rows.where(kind="head"), rows.where(kind="loss")
     last = max(heads.values("step"))
     layers = {la: heads.mean("entropy", step=last, layer=la) for la in heads.values("layer")}
@@ -138,7 +153,7 @@ def _course(rows: Results, text: str) -> str:
     )
 
 
-def _layers(results: Results) -> str:
+def _layers(results: RunResults) -> str:
     """The documents: shallow layers high, deep ones low, and the first fall is the fast one."""
     heads = results.where(kind="head", condition=results.values("condition")[0])
     steps = sorted(heads.values("step"))
@@ -157,12 +172,12 @@ def _layers(results: Results) -> str:
     )
 
 
-def _falls(rows: Results) -> bool:
+def _falls(rows: RunResults) -> bool:
     means = [rows.mean("entropy", layer=la) for la in sorted(rows.values("layer"))]
     return all(a > b for a, b in itertools.pairwise(means))
 
 
-def _overfitting(results: Results) -> str:
+def _overfitting(results: RunResults) -> str:
     """What the entropy does after the loss on unseen text has turned, beside plenty of text."""
     rows = results.where(condition=LITTLE)
     steps, values = rows.where(kind="loss").curve("step", "unseen")
@@ -182,7 +197,7 @@ def _overfitting(results: Results) -> str:
     )
 
 
-def _reward(results: Results) -> str:
+def _reward(results: RunResults) -> str:
     """Does a reward for entropy keep a model from overfitting, as the documents have it?"""
     turned = {}
     for text in (LITTLE, REWARDED):
@@ -199,7 +214,7 @@ def _reward(results: Results) -> str:
     )
 
 
-def _least(losses: Results) -> str:
+def _least(losses: RunResults) -> str:
     """The least loss on unseen text, and the last."""
     steps, values = losses.curve("step", "unseen")
     if not steps:
@@ -210,30 +225,35 @@ def _least(losses: Results) -> str:
     return f"falls to {least:.2f} nats at step {steps[best]}{rose}"
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """How much text there is."""
+def conditions(config: DynamicsConfig) -> Sequence[str]:
+    """Amounts of text, and whether entropy is rewarded.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (PLENTY, LITTLE, REWARDED)
 
 
 EXPERIMENT = Experiment(
     name="dynamics",
     question="What does the entropy of layers and heads do while a model learns, and overfits?",
-    full=Config(),
-    quick=Config(length=48, width=32, heads=2, layers=2, steps=60, every=20, batch=8),
+    full=DynamicsConfig(),
+    quick=DynamicsConfig(length=48, width=32, heads=2, layers=2, steps=60, every=20, batch=8),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Entropy / log n", "entropy", ("condition", "layer"), "step", {"kind": "head"}),
-        Table("Loss on unseen text, nats", "unseen", ("condition",), "step", {"kind": "loss"}),
-        Table("Loss on the batch of training, nats", "train", ("condition",), "step",
-              {"kind": "loss"}),
-        Table("Largest logit", "max_logit", ("condition", "layer"), "step", {"kind": "head"}, 1),
+        TableSpec("Entropy / log n", "entropy", ("condition", "layer"), "step", {"kind": "head"}),
+        TableSpec("Loss on unseen text, nats", "unseen", ("condition",), "step", {"kind": "loss"}),
+        TableSpec("Loss on the batch of training, nats", "train", ("condition",), "step",
+                  {"kind": "loss"}),
+        TableSpec("Largest logit", "max_logit", ("condition", "layer"), "step", {"kind": "head"},
+                  1),
     ),
     figures=(
-        Figure("entropy", "Entropy while learning, by layer", "step", "entropy", "layer",
-               panels="condition", where={"kind": "head"}, labels=("step", "H / log n")),
-        Figure("loss", "Loss on unseen text", "step", "unseen", "condition",
-               where={"kind": "loss"}, labels=("step", "nats per byte")),
+        FigureSpec("entropy", "Entropy while learning, by layer", "step", "entropy", "layer",
+                   panels="condition", where={"kind": "head"}, labels=("step", "H / log n")),
+        FigureSpec("loss", "Loss on unseen text", "step", "unseen", "condition",
+                   where={"kind": "loss"}, labels=("step", "nats per byte")),
     ),
     conclude=conclude,
 )  # fmt: skip

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.attention.attend import attend
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
 from attentropy.nn.init import expected_entropy, logit_spread, score_variance, xavier
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.theory.init import weight_variance
@@ -19,8 +19,8 @@ SCHEMES = ("xavier", "lecun", "he", "gpt2", "packed")
 
 
 @dataclass(frozen=True)
-class Config:
-    """Schemes are measured by d_k with and without 1/sqrt d; spreads are trained from."""
+class InitConfig:
+    """Schemes are measured at every d_k, with and without 1/sqrt d; `spreads` are trained from."""
 
     d_model: int = 256
     head_dims: tuple[int, ...] = (16, 64, 256)
@@ -32,8 +32,14 @@ class Config:
     batch: int = 64
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """One scheme at every d_k, or training from every spread."""
+def measure(config: InitConfig, condition: str, seed: int) -> list[Row]:
+    """One scheme at every d_k, or training from every spread.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     if condition != "spread":
         return [
             _scheme(config, condition, d, scaled)
@@ -43,7 +49,7 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
     return [_trained(config, spread, seed) for spread in config.spreads]
 
 
-def _scheme(config: Config, scheme: str, d_k: int, scaled: bool) -> Row:
+def _scheme(config: InitConfig, scheme: str, d_k: int, scaled: bool) -> Row:
     """Entropy and gradients of a fresh layer on inputs N(0, 1)."""
     layer = MultiheadAttention(
         config.d_model, config.d_model // d_k, scale=None if scaled else 1.0, init=xavier
@@ -74,7 +80,7 @@ def _fresh(layer: MultiheadAttention, x: Tensor) -> Row:
     }
 
 
-def _trained(config: Config, spread: float, seed: int) -> Row:
+def _trained(config: InitConfig, spread: float, seed: int) -> Row:
     """Accuracy of looking a noisy key up among others, from projections of this score spread."""
     rng = torch.Generator().manual_seed(seed)
     width = config.train_width
@@ -101,7 +107,7 @@ def _trained(config: Config, spread: float, seed: int) -> Row:
             "loss": loss.item()}  # fmt: skip
 
 
-def _lookup(config: Config, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def _lookup(config: InitConfig, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Noisy queries [B,1,d], keys [B,n,d] and the index of the key that is asked for."""
     k = torch.randn(config.batch, config.train_items, config.train_width, generator=rng)
     asked = torch.randint(config.train_items, (config.batch,), generator=rng)
@@ -109,8 +115,12 @@ def _lookup(config: Config, rng: torch.Generator) -> tuple[Tensor, Tensor, Tenso
     return q + 0.5 * torch.randn(q.shape, generator=rng), k, asked
 
 
-def conclude(results: Results) -> list[str]:
-    """How entropy, gradient and the result of training depend on the start."""
+def conclude(results: RunResults) -> list[str]:
+    """Say how entropy, gradient and the result of training depend on the start.
+
+    Args:
+        results: rows of a run.
+    """
     fresh = results.where(condition=SCHEMES)
     off = max(abs(r["entropy"] - r["theory"]) for r in fresh if r["scale"] == "1/sqrt d")
     wide = max(fresh.values("d_k"))
@@ -135,33 +145,37 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Schemes, and training from a given spread."""
+def conditions(config: InitConfig) -> Sequence[str]:
+    """Schemes of initialisation, and training from a given spread.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (*SCHEMES, "spread")
 
 
 EXPERIMENT = Experiment(
     name="init",
     question="Entropy, gradients and trainability at birth: what do spread, d_k and scaling do?",
-    full=Config(),
-    quick=Config(d_model=64, head_dims=(16, 64), length=64, spreads=(0.1, 1.0, 8.0), steps=60),
+    full=InitConfig(),
+    quick=InitConfig(d_model=64, head_dims=(16, 64), length=64, spreads=(0.1, 1.0, 8.0), steps=60),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Entropy at birth, nats", "entropy", ("scheme", "scale"), "d_k"),
-        Table("Entropy that theory expects", "theory", ("scheme", "scale"), "d_k"),
-        Table("Gradient of q and k over that of v", "gradient", ("scheme", "scale"), "d_k",
-              {"condition": SCHEMES}, 3),
-        Table("Accuracy after training, %", "accuracy", ("condition",), "start", digits=1),
-        Table("Norm of the first gradient", "gradient", ("condition",), "start",
-              {"condition": "spread"}, 3),
+        TableSpec("Entropy at birth, nats", "entropy", ("scheme", "scale"), "d_k"),
+        TableSpec("Entropy that theory expects", "theory", ("scheme", "scale"), "d_k"),
+        TableSpec("Gradient of q and k over that of v", "gradient", ("scheme", "scale"), "d_k",
+                  {"condition": SCHEMES}, 3),
+        TableSpec("Accuracy after training, %", "accuracy", ("condition",), "start", digits=1),
+        TableSpec("Norm of the first gradient", "gradient", ("condition",), "start",
+                  {"condition": "spread"}, 3),
     ),
     figures=(
-        Figure("entropy", "Entropy at birth by width of heads", "d_k", "entropy", "scheme",
-               panels="scale", labels=("d_k", "entropy, nats"), log="x", theory="theory"),
-        Figure("training", "Accuracy after training from a given spread of scores", "start",
-               "accuracy", "condition", labels=("spread of the scores at birth", "accuracy, %"),
-               log="x", where={"condition": "spread"}),
+        FigureSpec("entropy", "Entropy at birth by width of heads", "d_k", "entropy", "scheme",
+                   panels="scale", labels=("d_k", "entropy, nats"), log="x", theory="theory"),
+        FigureSpec("training", "Accuracy after training from a given spread of scores", "start",
+                   "accuracy", "condition", labels=("spread of the scores at birth", "accuracy, %"),
+                   log="x", where={"condition": "spread"}),
     ),
     conclude=conclude,
 )  # fmt: skip

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from attentropy.core.scales import LogLengthFrom, ScaleRule
 from attentropy.lab.experiments.language_findings import conclude
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
 from attentropy.lab.subjects.byte_models import PLAIN, TASKS, byte_model, placed
-from attentropy.lab.subjects.calibrated import calibrated
-from attentropy.lab.subjects.opened import ClippedRotary
-from attentropy.lab.subjects.populations import sample
+from attentropy.lab.subjects.calibrated_scales import calibrated
+from attentropy.lab.subjects.opened_layers import ClippedRotary
+from attentropy.lab.subjects.sample_text import sample_tokens
 from attentropy.lab.subjects.small_model import MASK, ByteModel, windows
 
 HELD_OUT = 20480  # bytes at the end of the text, for the tests
@@ -51,8 +51,8 @@ DRAWN = (
 
 
 @dataclass(frozen=True)
-class Config:
-    """Tests are at `times` the trained length; those of TRAINED in `models` and `rules` are run."""
+class LanguageConfig:
+    """Tests are at `times` the trained length. Pairs of TRAINED are run if both are listed."""
 
     width: int = 64
     heads: int = 4
@@ -71,8 +71,12 @@ class Config:
     rules: tuple[str, ...] = tuple(dict.fromkeys(rule for _, rule in TRAINED))
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Model and rule of training."""
+def conditions(config: LanguageConfig) -> Sequence[str]:
+    """Names of model and rule of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [f"{m}, {r}" for m, r in TRAINED if m in config.models and r in config.rules]
 
 
@@ -84,7 +88,14 @@ def _named(condition: str) -> tuple[str, str, str]:
 
 
 def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """What the model sees, and the bytes asked for (-100 where nothing is asked)."""
+    """What the model sees, and the bytes asked for (-100 where nothing is asked).
+
+    Args:
+        task: "causal" or "masked".
+        tokens: bytes [B,N+1].
+        hidden: share of the bytes to hide in the masked task.
+        rng: source of random numbers.
+    """
     if task == "causal":
         return tokens[:, :-1], tokens[:, 1:]
     tokens = tokens[:, :-1]
@@ -93,9 +104,17 @@ def posed(task: str, tokens: Tensor, hidden: float, rng: torch.Generator) -> tup
 
 
 def trained(
-    config: Config, model: ByteModel, task: str, text: Tensor, rng: torch.Generator
+    config: LanguageConfig, model: ByteModel, task: str, text: Tensor, rng: torch.Generator
 ) -> float:
-    """Train; returns the first step at which the smoothed loss is below the target."""
+    """Train a model; return the first step at which the smoothed loss is below the target.
+
+    Args:
+        config: sizes of the experiment.
+        model: what to train.
+        task: "causal" or "masked".
+        text: to learn from.
+        rng: source of random numbers.
+    """
     n = TASKS[task]
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, fused=True)
     plan = torch.optim.lr_scheduler.OneCycleLR(optimiser, config.rate, config.steps, pct_start=0.1)
@@ -124,12 +143,18 @@ class Tested(NamedTuple):
     clipped: bool = False
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Train one model, test it at every length as trained and under rules of the test."""
+def measure(config: LanguageConfig, condition: str, seed: int) -> list[Row]:
+    """Train one model, test it at every length as trained and under rules of the test.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     task, kind, rule = _named(condition)
     torch.manual_seed(config.first + seed)
     rng = torch.Generator().manual_seed(config.first + seed)
-    text = sample()
+    text = sample_tokens()
     sizes = {"width": config.width, "heads": config.heads, "layers": config.layers}
     model = byte_model(task, kind, rule, **sizes)
     steps = config.longer if kind == "GAU RoPE" else config.steps
@@ -147,9 +172,9 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 
 def _ways(
-    config: Config, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
+    config: LanguageConfig, model: ByteModel, condition: str, text: Tensor, rng: torch.Generator
 ) -> list[Tested]:
-    """As trained; where the scale of training is 1/sqrt d, also with scales of the test."""
+    """The model as trained, and with scales of the test if it was trained with 1/sqrt d."""
     task, kind, rule = _named(condition)
     found = [Tested(rule)]
     if rule in OWN_RULES:
@@ -178,7 +203,7 @@ def _ways(
 def _changed(
     model: ByteModel, way: Tested, kind: str, heads: int, n0: int, times: int
 ) -> Iterator[None]:
-    """The model changed for a test; afterwards it is as it was."""
+    """Change the model inside the block; afterwards it is as before."""
     blocks: list[Any] = list(model.stack.blocks)
     before = [(b.attention, b.attention.scale, b.attention.positions) for b in blocks]
     for i, block in enumerate(blocks):
@@ -196,8 +221,16 @@ def _changed(
             block.attention, layer.scale, layer.positions = layer, scale, positions
 
 
-def judge(config: Config, model: ByteModel, task: str, text: Tensor, n: int) -> Row:
-    """Accuracy, perplexity and entropy on the last bytes (causal) or the hidden ones (masked)."""
+def judge(config: LanguageConfig, model: ByteModel, task: str, text: Tensor, n: int) -> Row:
+    """Accuracy, perplexity and entropy on the last bytes (causal) or the hidden ones (masked).
+
+    Args:
+        config: sizes of the experiment.
+        model: a trained model.
+        task: "causal" or "masked".
+        text: held out of training.
+        n: bytes that the model reads.
+    """
     longest = max(config.times) * TASKS[task]
     count = config.windows if task == "causal" else max(2, config.tested // n)
     ends = torch.linspace(longest + 1, len(text), count).long()
@@ -224,30 +257,30 @@ def judge(config: Config, model: ByteModel, task: str, text: Tensor, n: int) -> 
 EXPERIMENT = Experiment(
     name="extrapolate/language",
     question="Byte language models beyond their trained length: when does log n help?",
-    full=Config(),
-    quick=Config(
+    full=LanguageConfig(),
+    quick=LanguageConfig(
         steps=200, times=(1, 4), tested=4096, windows=8,
         models=("masked GAU 64 RoPE 100", "causal RoPE"), rules=(PLAIN,),
     ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Accuracy, %, masked", "accuracy", ("model", "rule"), "n", {"task": "masked"}, 1),
-        Table("Accuracy, %, causal", "accuracy", ("model", "rule"), "n", {"task": "causal"}, 1),
-        Table("Perplexity, masked", "perplexity", ("model", "rule"), "n", {"task": "masked"}),
-        Table("Perplexity, causal", "perplexity", ("model", "rule"), "n", {"task": "causal"}),
-        Table("Entropy, nats, masked", "entropy", ("model", "rule"), "n", {"task": "masked"}),
-        Table("Entropy, nats, causal", "entropy", ("model", "rule"), "n", {"task": "causal"}),
-        Table("Steps to the target loss", "steps_to_target", ("model", "rule"), "task",
-              {"kind": "training"}, 0),
+        TableSpec("Accuracy, %, masked", "accuracy", ("model", "rule"), "n", {"task": "masked"}, 1),
+        TableSpec("Accuracy, %, causal", "accuracy", ("model", "rule"), "n", {"task": "causal"}, 1),
+        TableSpec("Perplexity, masked", "perplexity", ("model", "rule"), "n", {"task": "masked"}),
+        TableSpec("Perplexity, causal", "perplexity", ("model", "rule"), "n", {"task": "causal"}),
+        TableSpec("Entropy, nats, masked", "entropy", ("model", "rule"), "n", {"task": "masked"}),
+        TableSpec("Entropy, nats, causal", "entropy", ("model", "rule"), "n", {"task": "causal"}),
+        TableSpec("Steps to the target loss", "steps_to_target", ("model", "rule"), "task",
+                  {"kind": "training"}, 0),
     ),
     figures=(
-        Figure("masked", "Masked bytes, trained at 64", "n", "accuracy", "rule",
-               panels="model", where={"task": "masked", "rule": DRAWN}, log="x",
-               labels=("bytes", "accuracy, %")),
-        Figure("causal", "Next byte, trained at 128", "n", "loss", "rule",
-               panels="model", where={"task": "causal", "rule": DRAWN}, log="x",
-               labels=("bytes", "loss, nats")),
+        FigureSpec("masked", "Masked bytes, trained at 64", "n", "accuracy", "rule", panels="model",
+                   where={"task": "masked", "rule": DRAWN}, log="x",
+                   labels=("bytes", "accuracy, %")),
+        FigureSpec("causal", "Next byte, trained at 128", "n", "loss", "rule", panels="model",
+                   where={"task": "causal", "rule": DRAWN}, log="x",
+                   labels=("bytes", "loss, nats")),
     ),
     conclude=conclude,
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 import math
 
-from attentropy.lab.running.paired import Gain, gain
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.gains import Gain, gain
+from attentropy.lab.harness.results import RunResults
 from attentropy.lab.subjects.byte_models import PLAIN, TASKS
 
 LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated", "clipped"))
@@ -38,8 +38,12 @@ CHOSEN = (
 )
 
 
-def conclude(results: Results) -> list[str]:
-    """The published comparison, every model, why it fails, log n under RoPE, entropy, steps."""
+def conclude(results: RunResults) -> list[str]:
+    """Compare with the published numbers, model by model; say why models fail and what helps.
+
+    Args:
+        results: rows of a run.
+    """
     tested = results.where(task=tuple(TASKS))
     lines = [*_aim(tested)]
     for task in tested.values("task"):
@@ -53,21 +57,21 @@ def _n(task: str, times: int) -> int:
     return TASKS[task] * times
 
 
-def _far(results: Results, task: str) -> int:
+def _far(results: RunResults, task: str) -> int:
     return max(n for n in results.where(task=task).values("n")) // TASKS[task]
 
 
-def _gain(results: Results, task: str, model: str, times: int, rule: str, over: str) -> Gain:
+def _gain(results: RunResults, task: str, model: str, times: int, rule: str, over: str) -> Gain:
     where = {"task": task, "model": model, "n": _n(task, times)}
     return gain(results, "accuracy", rule=rule, over=over, **where)
 
 
-def _levels(results: Results, task: str, model: str, rule: str) -> str:
+def _levels(results: RunResults, task: str, model: str, rule: str) -> str:
     chosen = results.where(task=task, model=model, rule=rule)
     return "/".join(f"{spread.mean:.1f}" for spread in chosen.curve("n", "accuracy")[1])
 
 
-def _aim(results: Results) -> list[str]:
+def _aim(results: RunResults) -> list[str]:
     """The comparison with the published numbers: 5 points at 4x, at most 0.5 lost at 1x."""
     task, model = AIM
     plain = results.where(task=task, model=model, rule=PLAIN)
@@ -102,7 +106,7 @@ def _met(yes: bool) -> str:
     return "met" if yes else "not met"
 
 
-def _model(results: Results, task: str, model: str) -> str:
+def _model(results: RunResults, task: str, model: str) -> str:
     """What log n at test time gains, and the best rule at the greatest length."""
     chosen, far = results.where(task=task, model=model), _far(results, task)
     log, plan = (
@@ -122,7 +126,7 @@ def _model(results: Results, task: str, model: str) -> str:
     )
 
 
-def _causes(results: Results) -> list[str]:
+def _causes(results: RunResults) -> list[str]:
     """Distances clipped at the trained length leave the number of keys as the only novelty."""
     lines = []
     for task, model in dict.fromkeys((r["task"], r["model"]) for r in results.where(rule=CLIPPED)):
@@ -141,7 +145,7 @@ def _causes(results: Results) -> list[str]:
     return lines
 
 
-def _settled(results: Results) -> list[str]:
+def _settled(results: RunResults) -> list[str]:
     """Does log n alone help under RoPE? Loss in nats, causal, trained with it and at test only."""
     lines = []
     causal = results.where(task="causal")
@@ -164,7 +168,7 @@ def _settled(results: Results) -> list[str]:
     return lines
 
 
-def _both_hold(results: Results) -> list[str]:
+def _both_hold(results: RunResults) -> list[str]:
     """The disagreement, if these models show both of its sides."""
     task, heads, unit = "causal", "RoPE", "GAU RoPE"
     models = results.where(task=task).values("model")
@@ -184,7 +188,7 @@ def _both_hold(results: Results) -> list[str]:
     ]
 
 
-def _others(results: Results) -> list[str]:
+def _others(results: RunResults) -> list[str]:
     """Rules that are trained with, against 1/sqrt d."""
     lines = []
     for task, model in dict.fromkeys((r["task"], r["model"]) for r in results):
@@ -211,7 +215,7 @@ def _word(g: Gain) -> str:
     return {"helps": "hurts", "hurts": "helps"}.get(g.verdict, g.verdict)
 
 
-def _entropy(results: Results) -> list[str]:
+def _entropy(results: RunResults) -> list[str]:
     """How much the entropy rises from the trained length to the greatest."""
     lines = []
     for task in results.values("task"):
@@ -230,7 +234,7 @@ def _entropy(results: Results) -> list[str]:
     return lines
 
 
-def _bag(results: Results) -> list[str]:
+def _bag(results: RunResults) -> list[str]:
     """Without positions or a mask, attention cannot tell the hidden bytes of a window apart."""
     chosen = results.where(task="masked", model="no positions", rule=PLAIN, n=_n("masked", 1))
     if not chosen:

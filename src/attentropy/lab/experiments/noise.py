@@ -6,10 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
-from attentropy.lab.subjects import populations
-from attentropy.lab.subjects.real import EMBEDDED, Given, Head, embedded, on_heads, real_heads
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects.real_heads import (
+    EMBEDDED,
+    Given,
+    Head,
+    given_embedded,
+    on_heads,
+    real_heads,
+)
+from attentropy.lab.subjects.sample_text import has_embedded
 from attentropy.theory import entropy, noise
 from attentropy.theory._arrays import Array
 
@@ -25,7 +32,7 @@ REAL = "real heads"
 
 
 @dataclass(frozen=True)
-class Config:
+class NoiseConfig:
     """Rows whose scores have spread 0 (flat) and `peak` (peaked), with values N(0, 1).
 
     Real rows are those of the heads of `model`, with its own values, centred and of variance 1.
@@ -87,11 +94,20 @@ def _predicted(p: Array, values: Array, law: str, rho: float | Array) -> float:
     return float(np.sqrt(np.mean(np.square(bias) + np.square(std))))
 
 
-def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
-    """Root mean square error at every length, for flat and peaked rows, or those of a model."""
+def measure(
+    config: NoiseConfig, condition: str, seed: int, *, given: Given | None = None
+) -> list[Row]:
+    """Root mean square error at every length, for flat and peaked rows, or those of a model.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+        given: model whose heads are taken; None takes the embedded one.
+    """
     rng = np.random.default_rng([seed, *condition.encode()])
     if condition == REAL:
-        return _real(config, seed, rng, embedded() if given is None else given)
+        return _real(config, seed, rng, given_embedded() if given is None else given)
     rows: list[Row] = []
     for shape, spread in (("flat", 0.0), ("peaked", config.peak)):
         for n in config.lengths:
@@ -121,7 +137,7 @@ def _slope(rows: list[Row], shape: str) -> Row:
     }
 
 
-def _real(config: Config, seed: int, rng: np.random.Generator, given: Given) -> list[Row]:
+def _real(config: NoiseConfig, seed: int, rng: np.random.Generator, given: Given) -> list[Row]:
     """The last row of every head of a model under Gaussian noise."""
     rows: list[Row] = []
     for n in config.real_lengths:
@@ -144,8 +160,12 @@ def _visible(head: Head) -> tuple[Array, Array | None]:
     return p, (v / v.square().mean().sqrt().clamp(min=1e-12)).cpu().numpy()
 
 
-def conclude(results: Results) -> list[str]:
-    """The measured slopes beside what theory says."""
+def conclude(results: RunResults) -> list[str]:
+    """Compare the measured slopes with those of the theory.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for row in ("flat", "peaked"):
         slopes = {
@@ -180,7 +200,7 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def _said_of_real(real: Results) -> str:
+def _said_of_real(real: RunResults) -> str:
     """How the heads of a model compare with the law."""
     ratios = [r["error"] / r["theory"] for r in real if r.get("theory")]
     slope = real.over("slope", kind="slope")
@@ -193,13 +213,21 @@ def _said_of_real(real: Results) -> str:
     )
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Laws of noise, and real heads where the embedded model is installed."""
-    return [*config.laws, REAL] if populations.has_embedded() else config.laws
+def conditions(config: NoiseConfig) -> Sequence[str]:
+    """Laws of noise, and real heads where the embedded model is installed.
+
+    Args:
+        config: sizes of the experiment.
+    """
+    return [*config.laws, REAL] if has_embedded() else config.laws
 
 
 def on(given: Given) -> Experiment:
-    """This experiment with the real heads of a given model."""
+    """This experiment with the real heads of a given model.
+
+    Args:
+        given: model, text and name.
+    """
     return on_heads(
         EXPERIMENT, given, conditions=lambda config: [*config.laws, REAL], measure=measure
     )
@@ -208,32 +236,21 @@ def on(given: Given) -> Experiment:
 EXPERIMENT = Experiment(
     name="noise",
     question="Noise on the scores: how much reaches the output, and does it fall like 1/sqrt n?",
-    full=Config(),
-    quick=Config(lengths=(16, 64, 256, 1024), trials=150, rows=4, real_lengths=(64, 128)),
+    full=NoiseConfig(),
+    quick=NoiseConfig(lengths=(16, 64, 256, 1024), trials=150, rows=4, real_lengths=(64, 128)),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Exponent of error against n", "slope", ("condition",), "row", {"kind": "slope"}),
-        Table(
-            "Exponent of error against n_eff = 1/sum p^2", "slope_n_eff", ("condition",), "row",
-            {"kind": "slope"},
-        ),
-        Table("Error of the output", "error", ("condition", "row"), "n", digits=4),
-        Table("Predicted error", "theory", ("condition", "row"), "n", digits=4),
+        TableSpec("Exponent of error against n", "slope", ("condition",), "row", {"kind": "slope"}),
+        TableSpec("Exponent of error against n_eff = 1/sum p^2", "slope_n_eff", ("condition",),
+                  "row", {"kind": "slope"}),
+        TableSpec("Error of the output", "error", ("condition", "row"), "n", digits=4),
+        TableSpec("Predicted error", "theory", ("condition", "row"), "n", digits=4),
     ),
     figures=(
-        Figure(
-            "error",
-            "Error of the output under noise on the scores",
-            "n",
-            "error",
-            "condition",
-            panels="row",
-            labels=("keys", "root mean square error"),
-            log="xy",
-            theory="theory",
-            where={"condition": (*LAWS, CORRELATED, BY_INDEX, REAL)},
-        ),
+        FigureSpec("error", "Error of the output under noise on the scores", "n", "error",
+                   "condition", panels="row", labels=("keys", "root mean square error"), log="xy",
+                   theory="theory", where={"condition": (*LAWS, CORRELATED, BY_INDEX, REAL)}),
     ),
     conclude=conclude,
     on=on,

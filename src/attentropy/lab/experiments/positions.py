@@ -10,8 +10,8 @@ from attentropy.analysis.positional import positional_share
 from attentropy.attention.attend import attend
 from attentropy.core.masks import causal
 from attentropy.core.scores import ALiBi
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
 from attentropy.nn.positions.encodings import SinusoidalPositions
 from attentropy.theory.entropy import geometric_entropy
 
@@ -20,7 +20,7 @@ UNIFORM, COLLAPSED = 0.95, 0.25  # shares of log n between which attention is us
 
 
 @dataclass(frozen=True)
-class Config:
+class PositionsConfig:
     """Random projections of content N(0, 1) and positions, many heads as a sample."""
 
     amplitudes: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -30,8 +30,14 @@ class Config:
     heads: int = 16
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Entropy and the share of position at every strength."""
+def measure(config: PositionsConfig, condition: str, seed: int) -> list[Row]:
+    """Entropy and the share of position at every strength.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     kind, content = condition.split(", ")
     amount = 1.0 if content == "content" else 0.0
@@ -40,21 +46,23 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
     return [_relative(config, a, amount, rng) for a in config.slopes]
 
 
-def _projections(x: Tensor, config: Config, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _projections(x: Tensor, config: PositionsConfig, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Random queries and keys [1,H,n,d] whose variance is that of x."""
     shape = (2, config.heads, x.shape[-1], config.width)
     w_q, w_k = torch.randn(shape, generator=rng) * x.shape[-1] ** -0.5
     return (x @ w_q)[None], (x @ w_k)[None]
 
 
-def _absolute(config: Config, amplitude: float, amount: float, rng: torch.Generator) -> Row:
+def _absolute(
+    config: PositionsConfig, amplitude: float, amount: float, rng: torch.Generator
+) -> Row:
     x = amount * torch.randn(config.length, config.width, generator=rng)
     x = SinusoidalPositions(amplitude)(x[None])[0]
     q, k = _projections(x, config, rng)
     return {"strength": amplitude, **_judged(q, k, None)}
 
 
-def _relative(config: Config, slope: float, amount: float, rng: torch.Generator) -> Row:
+def _relative(config: PositionsConfig, slope: float, amount: float, rng: torch.Generator) -> Row:
     x = amount * torch.randn(config.length, config.width, generator=rng)
     q, k = _projections(x, config, rng)
     bias = ALiBi(torch.full((config.heads,), slope))
@@ -78,8 +86,12 @@ def _judged(q: Tensor, k: Tensor, bias: ALiBi | None) -> Row:
     }
 
 
-def conclude(results: Results) -> list[str]:
-    """Where attention is uniform, useful and collapsed."""
+def conclude(results: RunResults) -> list[str]:
+    """Say at which strengths attention is uniform, useful and collapsed.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for condition in results.values("condition"):
         chosen = results.where(condition=condition)
@@ -106,34 +118,40 @@ def _span(values: list[float]) -> str:
     return f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g} to {values[-1]:g}"
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Two kinds of positions, each with and without content."""
+def conditions(config: PositionsConfig) -> Sequence[str]:
+    """Two kinds of positions, each with and without content.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return [f"{kind}, {c}" for kind in (ABSOLUTE, RELATIVE) for c in ("content", "no content")]
 
 
 EXPERIMENT = Experiment(
     name="positions",
     question="How loud may positions be before attention is uniform or collapsed?",
-    full=Config(),
-    quick=Config(amplitudes=(0.125, 1.0, 4.0), slopes=(0.008, 0.125, 2.0), length=128, heads=4),
+    full=PositionsConfig(),
+    quick=PositionsConfig(
+        amplitudes=(0.125, 1.0, 4.0), slopes=(0.008, 0.125, 2.0), length=128, heads=4
+    ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Entropy / log n of the last query, absolute", "entropy", ("condition",), "strength",
-              {"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
-        Table("Entropy / log n of the last query, relative", "entropy", ("condition",), "strength",
-              {"condition": (f"{RELATIVE}, content", f"{RELATIVE}, no content")}),
-        Table("Share of the logits' variance that distance explains, absolute", "share",
-              ("condition",), "strength",
-              {"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
+        TableSpec("Entropy / log n of the last query, absolute", "entropy", ("condition",),
+                  "strength", {"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
+        TableSpec("Entropy / log n of the last query, relative", "entropy", ("condition",),
+                  "strength", {"condition": (f"{RELATIVE}, content", f"{RELATIVE}, no content")}),
+        TableSpec("Share of the logits' variance that distance explains, absolute", "share",
+                  ("condition",), "strength",
+                  {"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
     ),
     figures=(
-        Figure("absolute", "Absolute encodings: entropy against amplitude", "strength", "entropy",
-               "condition", labels=("amplitude", "H / log n"), log="x",
-               where={"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
-        Figure("relative", "Relative decay: entropy against slope", "strength", "entropy",
-               "condition", labels=("slope", "H / log n"), log="x", theory="theory",
-               where={"condition": (f"{RELATIVE}, content", f"{RELATIVE}, no content")}),
+        FigureSpec("absolute", "Absolute encodings: entropy against amplitude", "strength",
+                   "entropy", "condition", labels=("amplitude", "H / log n"), log="x",
+                   where={"condition": (f"{ABSOLUTE}, content", f"{ABSOLUTE}, no content")}),
+        FigureSpec("relative", "Relative decay: entropy against slope", "strength", "entropy",
+                   "condition", labels=("slope", "H / log n"), log="x", theory="theory",
+                   where={"condition": (f"{RELATIVE}, content", f"{RELATIVE}, no content")}),
     ),
     conclude=conclude,
 )  # fmt: skip

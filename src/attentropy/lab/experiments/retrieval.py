@@ -22,8 +22,8 @@ from attentropy.core.scales import (
     Mixed,
     PowerLength,
 )
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results, Spread
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import Estimate, RunResults
 from attentropy.lab.subjects.retriever import CLASSES, Retriever, Scale, adaptive, sets
 from attentropy.nn.scales.learned import LearnedScale, SSMax
 
@@ -32,7 +32,7 @@ ONE_CLASS = "entropy held, sets of one class"
 
 
 @dataclass(frozen=True)
-class Config:
+class RetrievalConfig:
     """Sets of at most `longest` items in training, `lengths` in the test."""
 
     width: int = 16
@@ -48,7 +48,7 @@ class Config:
     first: int = 200  # the seed of seed 0: smaller ones were used to choose the above
 
 
-def _scale(name: str, config: Config) -> Scale:
+def _scale(name: str, config: RetrievalConfig) -> Scale:
     rules: dict[str, Callable[[], Scale]] = {
         PLAIN: InverseSqrt,
         "log n": lambda: LogLength(config.width**0.5 / math.log(config.longest)),
@@ -60,8 +60,14 @@ def _scale(name: str, config: Config) -> Scale:
     return rules[name]()
 
 
-def train(config: Config, name: str, seed: int) -> Retriever:
-    """A model trained on sets of shortest .. longest items."""
+def train(config: RetrievalConfig, name: str, seed: int) -> Retriever:
+    """A model trained on sets of shortest .. longest items.
+
+    Args:
+        config: sizes of the experiment.
+        name: rule of the scale.
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     model = Retriever(config.width, _scale(name, config))
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=0.01)
@@ -80,7 +86,14 @@ def train(config: Config, name: str, seed: int) -> Retriever:
 
 
 def holding(model: Retriever, k: Tensor, v: Tensor, wanted: float) -> float:
-    """The scale at which unlabelled sets have the mean entropy `wanted`, by bisection."""
+    """The scale at which unlabelled sets have the mean entropy `wanted`, by bisection.
+
+    Args:
+        model: a trained model.
+        k: keys of the sets.
+        v: values of the sets.
+        wanted: mean entropy to reach.
+    """
     low, high = -2.0, 24.0  # logarithms of the factor on 1/sqrt d
     root = k.shape[-1] ** -0.5
     for _ in range(24):
@@ -100,8 +113,14 @@ class Reference:
 
 
 @torch.no_grad()
-def reference(model: Retriever, config: Config, rng: torch.Generator) -> Reference:
-    """Spread of the scaled logits in a row, and mean entropies, on unlabelled sets."""
+def reference(model: Retriever, config: RetrievalConfig, rng: torch.Generator) -> Reference:
+    """Spread of the scaled logits in a row, and mean entropies, on unlabelled sets.
+
+    Args:
+        model: a trained model.
+        config: sizes of the experiment.
+        rng: source of random numbers.
+    """
     priority, kind, _ = sets(1024, config.longest, rng)
     k, v = model.encoded(priority, kind)
     logits = (model.asked(k) @ k.transpose(2, 3)) * config.width**-0.5
@@ -111,7 +130,7 @@ def reference(model: Retriever, config: Config, rng: torch.Generator) -> Referen
 
 
 def _at_test(
-    model: Retriever, known: Reference, config: Config, n: int, rng: torch.Generator
+    model: Retriever, known: Reference, config: RetrievalConfig, n: int, rng: torch.Generator
 ) -> dict[str, Scale]:
     """Rules for a model trained with 1/sqrt d that are applied only when it is tested."""
     longest = config.longest
@@ -126,10 +145,18 @@ def _at_test(
 
 
 @torch.no_grad()
-def test(
-    model: Retriever, name: str, config: Config, known: Reference, rng: torch.Generator
+def evaluate(
+    model: Retriever, name: str, config: RetrievalConfig, known: Reference, rng: torch.Generator
 ) -> list[Row]:
-    """Accuracy and entropy at every length, under every rule, on the same sets."""
+    """Accuracy and entropy at every length, under every rule, on the same sets.
+
+    Args:
+        model: a trained model.
+        name: rule that it was trained with.
+        config: sizes of the experiment.
+        known: what it does at the longest trained sets.
+        rng: source of random numbers.
+    """
     rows: list[Row] = []
     for n in config.lengths:
         scales: dict[str, Scale] = {name: model.scale}
@@ -183,18 +210,28 @@ def _one_class(model: Retriever, known: Reference, n: int, rng: torch.Generator)
     return {"rule": ONE_CLASS, "n": n, "factor": scale * k.shape[-1] ** 0.5}
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Train with one rule, test with it (and, for 1/sqrt d, with rules of the test)."""
+def measure(config: RetrievalConfig, condition: str, seed: int) -> list[Row]:
+    """Train with one rule, test with it (and, for 1/sqrt d, with rules of the test).
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     torch.manual_seed(config.first + seed)
     model = train(config, condition, config.first + seed)
     rng = torch.Generator().manual_seed(1000 + config.first + seed)
     known = reference(model, config, rng)
-    rows = test(model, condition, config, known, rng)
+    rows = evaluate(model, condition, config, known, rng)
     return [*rows, {"rule": condition, "kind": "leak", "leak": model.leak()}]
 
 
-def gains(results: Results) -> Results:
-    """The rows with `gain`: points above 1/sqrt d, on the same sets of the same seed."""
+def gains(results: RunResults) -> RunResults:
+    """The rows with `gain`: points above 1/sqrt d, on the same sets of the same seed.
+
+    Args:
+        results: rows of a run.
+    """
     scored = [row for row in results if row.get("accuracy") is not None]
     base = {(row["seed"], row["n"]): row["accuracy"] for row in scored if row["rule"] == PLAIN}
     rows = []
@@ -202,10 +239,10 @@ def gains(results: Results) -> Results:
         start = base.get((row["seed"], row.get("n")))
         known = start is not None and row.get("accuracy") is not None and row["rule"] != PLAIN
         rows.append({**row, "gain": row["accuracy"] - start} if known else row)
-    return Results(rows)
+    return RunResults(rows)
 
 
-def _exponent(results: Results, rule: str) -> float:
+def _exponent(results: RunResults, rule: str) -> float:
     """The a of factor ~ n^a by which the scale must grow to hold the entropy, from n = 64 on."""
     lengths, factors = results.where(rule=rule).curve("n", "factor")
     points = [(math.log(n), math.log(f.mean)) for n, f in zip(lengths, factors, strict=True)]
@@ -217,8 +254,12 @@ def _exponent(results: Results, rule: str) -> float:
 TRIAL = {1024: (18.0, 83.4), 4096: (30.8, 56.8)}
 
 
-def conclude(results: Results) -> list[str]:
-    """Gains over the baseline, which rule gains most, and what limits the rest."""
+def conclude(results: RunResults) -> list[str]:
+    """Say what each rule gains over the baseline, and what limits the rest.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_best(results, n) for n in results.values("n") if n >= 256]
     exponent, alone = (_exponent(results, rule) for rule in (HELD, ONE_CLASS))
     leak = results.mean("leak", condition=PLAIN, kind="leak")
@@ -259,7 +300,7 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def _best(results: Results, n: int) -> str:
+def _best(results: RunResults, n: int) -> str:
     """The best rules at n, and how their gains compare with that of the earlier trial."""
     rows = gains(results).where(n=n)
     rules = [r for r in rows.values("rule") if rows.over("gain", rule=r).size]
@@ -286,11 +327,11 @@ def _best(results: Results, n: int) -> str:
     return f"n = {n}: {base:.1f} % with 1/sqrt d; {'; '.join(each)}."
 
 
-def _beside(gain: Spread, n: int) -> str:
+def _beside(gain: Estimate, n: int) -> str:
     return f" ({_distance(gain, TRIAL[n][0])})" if n in TRIAL else ""
 
 
-def _distance(gain: Spread, target: float) -> str:
+def _distance(gain: Estimate, target: float) -> str:
     """The gain beside a target, in standard errors of its mean."""
     if gain.size < 2 or not gain.sd:
         return "one seed says nothing of the noise"
@@ -311,8 +352,12 @@ SHOWN = (
 )  # as many lines as there are colours
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Rules of training."""
+def conditions(config: RetrievalConfig) -> Sequence[str]:
+    """Rules of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.trained
 
 
@@ -322,8 +367,8 @@ EXPERIMENT = Experiment(
         "One attention head, trained to name the class of the largest of at most 16 items: "
         "which scale lets it answer for 16384?"
     ),
-    full=Config(),
-    quick=Config(
+    full=RetrievalConfig(),
+    quick=RetrievalConfig(
         steps=250,
         batch=128,
         lengths=(16, 64, 256, 1024),
@@ -334,11 +379,11 @@ EXPERIMENT = Experiment(
     measure=measure,
     derive=gains,
     tables=(
-        Table("Points gained over 1/sqrt d on the same sets", "gain", ("rule",), "n", digits=1),
-        Table("Accuracy, %", "accuracy", ("rule",), "n", digits=1),
-        Table("Entropy of the row, nats", "entropy", ("rule",), "n"),
-        Table("Factor on 1/sqrt d that holds the entropy", "factor", ("rule",), "n", digits=1),
-        Table(
+        TableSpec("Points gained over 1/sqrt d on the same sets", "gain", ("rule",), "n", digits=1),
+        TableSpec("Accuracy, %", "accuracy", ("rule",), "n", digits=1),
+        TableSpec("Entropy of the row, nats", "entropy", ("rule",), "n"),
+        TableSpec("Factor on 1/sqrt d that holds the entropy", "factor", ("rule",), "n", digits=1),
+        TableSpec(
             "Leak of the class into the score, in units of priority",
             "leak",
             ("rule",),
@@ -347,7 +392,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     figures=(
-        Figure(
+        FigureSpec(
             "accuracy",
             "Naming the class of the largest item, trained on at most 16",
             "n",

@@ -17,10 +17,11 @@ from attentropy.core.scales import (
     PowerLength,
     ScaleRule,
 )
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
-from attentropy.lab.subjects import populations
-from attentropy.lab.subjects.real import EMBEDDED, Given, embedded, on_heads, real_heads
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects import score_laws
+from attentropy.lab.subjects.real_heads import EMBEDDED, Given, given_embedded, on_heads, real_heads
+from attentropy.lab.subjects.sample_text import has_embedded
 from attentropy.theory import gaussian
 from attentropy.theory.populations import uniform_deficit
 
@@ -28,7 +29,7 @@ REAL = "real heads"
 
 
 @dataclass(frozen=True)
-class Config:
+class ScalesConfig:
     """Every rule gives the spread `spread` at `reference` keys; real heads are those of `model`."""
 
     lengths: tuple[int, ...] = (64, 256, 1024, 4096, 16384)
@@ -44,7 +45,13 @@ class Config:
 
 
 def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
-    """The rules compared; all but `mixed` equal 1/sqrt d at `reference`."""
+    """The rules compared; all but `mixed` equal 1/sqrt d at `reference`.
+
+    Args:
+        width: of queries and keys.
+        reference: number of keys at which the rules agree.
+        spread: of the scaled scores there.
+    """
     return {
         "1/sqrt d": InverseSqrt(),
         "kappa log n/d": LogLength(width**0.5 / math.log(reference)),
@@ -56,20 +63,29 @@ def rules(width: int, reference: int, spread: float) -> dict[str, ScaleRule]:
     }
 
 
-def measure(config: Config, condition: str, seed: int, *, given: Given | None = None) -> list[Row]:
-    """Entropy at every length and under every rule."""
+def measure(
+    config: ScalesConfig, condition: str, seed: int, *, given: Given | None = None
+) -> list[Row]:
+    """Entropy at every length and under every rule.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+        given: model whose heads are taken; None takes the embedded one.
+    """
     if condition == REAL:
-        return _real(config, seed, embedded() if given is None else given)
+        return _real(config, seed, given_embedded() if given is None else given)
     rng = torch.Generator().manual_seed(seed)
     draw: Callable[..., Tensor] = {
-        "gaussian": populations.gaussian,
-        "bounded": populations.bounded,
-        "planted": populations.planted(config.margin),
+        "gaussian": score_laws.gaussian,
+        "bounded": score_laws.bounded,
+        "planted": score_laws.planted(config.margin),
     }[condition]
     rows = []
     for n in config.lengths:
         scores = config.spread * draw(config.rows, n, rng)
-        q, k = populations.along_one_axis(scores, config.width)
+        q, k = score_laws.along_one_axis(scores, config.width)
         for name, rule in rules(config.width, config.reference, config.spread).items():
             _, stats = attend(q, k, k[..., :1], scale=rule)
             gain = float(rule(config.width, torch.tensor([n]))) * config.width**0.5
@@ -105,7 +121,7 @@ def _binary(p: float) -> float:
     return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)
 
 
-def _real(config: Config, seed: int, given: Given) -> list[Row]:
+def _real(config: ScalesConfig, seed: int, given: Given) -> list[Row]:
     """The heads of a model, each held by its own spread at the reference length."""
     known = real_heads(given, config.reference, texts=config.texts, seed=seed)
     spreads = [_spread(head.logits) for head in known]
@@ -136,8 +152,12 @@ def _entropy(s: Tensor) -> float:
     return torch.special.entr(p).sum(-1).mean().item()
 
 
-def conclude(results: Results) -> list[str]:
-    """Which rule drifts least for each population, and how well theory did."""
+def conclude(results: RunResults) -> list[str]:
+    """Say which rule moves the entropy least for each population, and how well the theory did.
+
+    Args:
+        results: rows of a run.
+    """
     lines = []
     for population in results.values("condition"):
         chosen = results.where(condition=population)
@@ -160,13 +180,21 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Populations; real heads only where the embedded model is installed."""
-    return [p for p in config.populations if p != REAL or populations.has_embedded()]
+def conditions(config: ScalesConfig) -> Sequence[str]:
+    """Populations; real heads only where the embedded model is installed.
+
+    Args:
+        config: sizes of the experiment.
+    """
+    return [p for p in config.populations if p != REAL or has_embedded()]
 
 
 def on(given: Given) -> Experiment:
-    """This experiment with the real heads of a given model."""
+    """This experiment with the real heads of a given model.
+
+    Args:
+        given: model, text and name.
+    """
     return on_heads(
         EXPERIMENT, given, conditions=lambda config: config.populations, measure=measure
     )
@@ -175,28 +203,20 @@ def on(given: Given) -> Experiment:
 EXPERIMENT = Experiment(
     name="scales",
     question="Which scale keeps the entropy of a row as keys are added, and for which scores?",
-    full=Config(),
-    quick=Config(
+    full=ScalesConfig(),
+    quick=ScalesConfig(
         lengths=(64, 256, 1024, 4096), real_lengths=(64, 128, 256), rows=16, texts=1
     ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Entropy, nats", "entropy", ("condition", "rule"), "n"),
-        Table("Weight on the planted key", "found", ("rule",), "n", {"condition": "planted"}, 3),
+        TableSpec("Entropy, nats", "entropy", ("condition", "rule"), "n"),
+        TableSpec("Weight on the planted key", "found", ("rule",), "n", {"condition": "planted"},
+                  3),
     ),
     figures=(
-        Figure(
-            "entropy",
-            "Entropy of a row under each scale rule",
-            "n",
-            "entropy",
-            "rule",
-            panels="condition",
-            labels=("keys", "entropy, nats"),
-            log="x",
-            theory="theory",
-        ),
+        FigureSpec("entropy", "Entropy of a row under each scale rule", "n", "entropy", "rule",
+                   panels="condition", labels=("keys", "entropy, nats"), log="x", theory="theory"),
     ),
     conclude=conclude,
     on=on,

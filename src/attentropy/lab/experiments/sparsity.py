@@ -8,8 +8,8 @@ from torch import Tensor
 
 from attentropy.attention.attend import attend
 from attentropy.core.weights import L1, Decay, Kernelised, Linear, ReluSquared, Softmax, Weights
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
 from attentropy.theory import sparsity
 
 FORMS, RETRIEVAL = "closed forms", "retrieval"
@@ -17,7 +17,7 @@ SCORED = ("softmax", "relu squared", "linear")
 
 
 @dataclass(frozen=True)
-class Config:
+class SparsityConfig:
     """Keys N(mean, 1) along the query for the closed forms; a planted key for the retrieval."""
 
     spreads: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0)
@@ -31,13 +31,19 @@ class Config:
     queries: int = 256
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Rows of one of the two parts."""
+def measure(config: SparsityConfig, condition: str, seed: int) -> list[Row]:
+    """Measure the sparsity of weights, or what it does to finding a key.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     return _forms(config, rng) if condition == FORMS else _retrieval(config, rng)
 
 
-def _forms(config: Config, rng: torch.Generator) -> list[Row]:
+def _forms(config: SparsityConfig, rng: torch.Generator) -> list[Row]:
     """S of sampled rows beside the closed forms."""
     rows: list[Row] = []
     noise = torch.randn(config.rows, config.keys, generator=rng, dtype=torch.float64)
@@ -70,7 +76,7 @@ def _decay(rate: float, keys: int) -> Row:
             "theory": float(sparsity.decay(rate, n))}  # fmt: skip
 
 
-def _retrieval(config: Config, rng: torch.Generator) -> list[Row]:
+def _retrieval(config: SparsityConfig, rng: torch.Generator) -> list[Row]:
     """A noisy query asks for one of n random keys; is its value the nearest to the output?"""
     kinds: dict[str, Callable[[], tuple[Weights, float | None]]] = {
         "softmax": lambda: (Softmax(), 2 / config.width**0.5),
@@ -98,8 +104,12 @@ def _retrieval(config: Config, rng: torch.Generator) -> list[Row]:
     return rows
 
 
-def conclude(results: Results) -> list[str]:
-    """How far measurement and closed forms are apart, and who finds the key."""
+def conclude(results: RunResults) -> list[str]:
+    """Say how far closed forms and measurement are apart, and which weights find the key.
+
+    Args:
+        results: rows of a run.
+    """
     forms = list(results.where(condition=FORMS))
     tame = [r for r in forms if not (r["weights"] == "softmax" and r["x"] > 1.5)]
     off = max(abs(r["S"] / r["theory"] - 1) for r in tame)
@@ -122,50 +132,39 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """The two parts."""
+def conditions(config: SparsityConfig) -> Sequence[str]:
+    """The two parts of the experiment.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return (FORMS, RETRIEVAL)
 
 
 EXPERIMENT = Experiment(
     name="sparsity",
     question="How sparse are softmax, relu squared, linear and decay, and can they focus?",
-    full=Config(),
-    quick=Config(keys=4096, rows=8, lengths=(8, 64, 512), queries=64),
+    full=SparsityConfig(),
+    quick=SparsityConfig(keys=4096, rows=8, lengths=(8, 64, 512), queries=64),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Measured S by spread x of the scores", "S", ("weights", "beta/gamma"), "x",
-              {"condition": FORMS, "weights": SCORED}, 3),
-        Table("Closed form", "theory", ("weights", "beta/gamma"), "x",
-              {"condition": FORMS, "weights": SCORED}, 3),
-        Table("Measured S by rate x of decay", "S", ("weights",), "x", {"weights": "decay"}, 4),
-        Table("Closed form", "theory", ("weights",), "x", {"weights": "decay"}, 4),
-        Table("Found, %", "accuracy", ("weights",), "n", {"condition": RETRIEVAL}, 1),
-        Table("S in the retrieval", "S", ("weights",), "n", {"condition": RETRIEVAL}, 3),
+        TableSpec("Measured S by spread x of the scores", "S", ("weights", "beta/gamma"), "x",
+                  {"condition": FORMS, "weights": SCORED}, 3),
+        TableSpec("Closed form", "theory", ("weights", "beta/gamma"), "x",
+                  {"condition": FORMS, "weights": SCORED}, 3),
+        TableSpec("Measured S by rate x of decay", "S", ("weights",), "x", {"weights": "decay"}, 4),
+        TableSpec("Closed form", "theory", ("weights",), "x", {"weights": "decay"}, 4),
+        TableSpec("Found, %", "accuracy", ("weights",), "n", {"condition": RETRIEVAL}, 1),
+        TableSpec("S in the retrieval", "S", ("weights",), "n", {"condition": RETRIEVAL}, 3),
     ),
     figures=(
-        Figure(
-            "sparsity",
-            "Sparsity of weights by the ratio of mean and spread of the scores",
-            "x",
-            "S",
-            "weights",
-            panels="beta/gamma",
-            where={"condition": FORMS, "weights": SCORED},
-            labels=("spread of the scores", "S"),
-            theory="theory",
-        ),
-        Figure(
-            "retrieval",
-            "Finding the value of one key among n",
-            "n",
-            "accuracy",
-            "weights",
-            where={"condition": RETRIEVAL},
-            labels=("keys", "found, %"),
-            log="x",
-        ),
+        FigureSpec("sparsity", "Sparsity of weights by the ratio of mean and spread of the scores",
+                   "x", "S", "weights", panels="beta/gamma",
+                   where={"condition": FORMS, "weights": SCORED},
+                   labels=("spread of the scores", "S"), theory="theory"),
+        FigureSpec("retrieval", "Finding the value of one key among n", "n", "accuracy", "weights",
+                   where={"condition": RETRIEVAL}, labels=("keys", "found, %"), log="x"),
     ),
     conclude=conclude,
 )  # fmt: skip

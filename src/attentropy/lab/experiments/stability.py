@@ -19,16 +19,15 @@ from attentropy.attention.attend import attend
 from attentropy.core import scores
 from attentropy.core.masks import causal
 from attentropy.core.results import Attended
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.rows import Results
-from attentropy.lab.subjects.populations import sample
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects.sample_text import sample_tokens
 from attentropy.lab.subjects.small_model import ByteModel, next_byte_loss, windows
 from attentropy.nn.guards import qk_clip_, sigma_reparam
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.layers.variants import AdditiveAttention, CosineAttention
 from attentropy.nn.losses import EntropyLoss
-from attentropy.nn.positions.encodings import ALiBi
-from attentropy.training.alarms import EntropyCollapse, LogitGrowth, NearUniform, NotFinite, Ring
+from attentropy.training.alarms import Alert, EntropyCollapse, LogitGrowth, NearUniform, NotFinite
 from attentropy.training.monitor import Monitor
 from attentropy.training.runstore import RunStore, StoredRun, read
 
@@ -47,10 +46,11 @@ CURES = (
 
 
 @dataclass(frozen=True)
-class Config:
+class StabilityConfig:
     """Adam without clipping, its rate rising to `rates` over `warmup` steps.
 
-    The monitor samples one step in `every`. A loss has diverged `rise` nats above its least so far.
+    The monitor samples one step in `every`. A loss has diverged when it exceeds its least value by
+    `rise` nats.
     """
 
     rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -79,14 +79,18 @@ class Softcapped(nn.Module):
             nn.init.zeros_(bias)
 
     def forward(self, x: Tensor) -> Attended:
-        """X [B,N,width]."""
+        """Attend to [B,N,width]; the result has the same shape.
+
+        Args:
+            x: features [B,N,width].
+        """
         parts = self.inward(x).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         out, stats = attend(q, k, v, mask=causal, bias=scores.ALiBi(), softcap=20.0)
         return Attended(self.outward(out.transpose(1, 2).flatten(2)), stats)
 
 
-def _model(config: Config, cure: str) -> ByteModel:
+def _model(config: StabilityConfig, cure: str) -> ByteModel:
     kinds: dict[str, type[MultiheadAttention]] = {
         "cosine": CosineAttention,
         "additive": AdditiveAttention,
@@ -97,14 +101,14 @@ def _model(config: Config, cure: str) -> ByteModel:
         if cure == "softcap":
             return Softcapped(config.width, config.heads)
         made = kinds.get(cure, MultiheadAttention)(
-            config.width, config.heads, mask=causal, positions=ALiBi(config.heads), **options
+            config.width, config.heads, mask=causal, positions=scores.ALiBi(), **options
         )
         return sigma_reparam(made) if cure == "sigma_reparam" else made
 
     return ByteModel(config.width, config.layers, layer)
 
 
-def _silent(ring: Ring, monitor: Any) -> None:
+def _silent(alert: Alert, monitor: Any) -> None:
     """Alarms are read off the run store afterwards."""
 
 
@@ -116,14 +120,14 @@ ALARMS = (
 )  # the monitor's own, as it has them by default
 
 
-def _train(config: Config, cure: str, rate: float, seed: int, path: Path) -> None:
+def _train(config: StabilityConfig, cure: str, rate: float, seed: int, path: Path) -> None:
     """Train under a monitor, which writes losses, heads and rings into the run store `path`."""
     rng = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    text, model = sample(), _model(config, cure)
+    text, model = sample_tokens(), _model(config, cure)
     optimiser = torch.optim.Adam(model.parameters(), rate)
     extra: Callable[..., Tensor] | None = EntropyLoss(0.1) if cure == "entropy loss" else None
-    with Monitor(model, every=config.every, sinks=[RunStore(path)], alarms=ALARMS) as monitor:
+    with Monitor(model, every=config.every, loggers=[RunStore(path)], alarms=ALARMS) as monitor:
         for step in range(config.steps):
             for group in optimiser.param_groups:
                 group["lr"] = rate * min(1.0, (step + 1) / config.warmup)
@@ -140,7 +144,12 @@ def _train(config: Config, cure: str, rate: float, seed: int, path: Path) -> Non
 
 
 def diverged(losses: Sequence[tuple[int, float]], rise: float) -> tuple[float, float]:
-    """The step at which the smoothed loss stands `rise` above its least so far; and its last."""
+    """The step at which the smoothed loss exceeds its least value by `rise`, and its last value.
+
+    Args:
+        losses: pairs of step and loss.
+        rise: in nats.
+    """
     least = smooth = first = math.nan
     for step, loss in losses:
         if not math.isfinite(loss):
@@ -152,11 +161,17 @@ def diverged(losses: Sequence[tuple[int, float]], rise: float) -> tuple[float, f
     return first, smooth
 
 
-def read_off(run: StoredRun, config: Config, rate: float) -> Row:
-    """What the run store says: did it diverge, when did which alarm ring, how far did heads go."""
+def read_off(run: StoredRun, config: StabilityConfig, rate: float) -> Row:
+    """Read off a stored run whether it diverged, when alarms rang, and how far heads went.
+
+    Args:
+        run: what the monitor stored.
+        config: sizes of the experiment.
+        rate: learning rate of the run.
+    """
     when, loss = diverged(run.losses, config.rise)
     rang = {
-        name: min((ring.step for ring in run.alarms if ring.name == name), default=math.nan)
+        name: min((alert.step for alert in run.alerts if alert.name == name), default=math.nan)
         for name in (COLLAPSE, GROWTH)
     }
     alarm = min((step for step in rang.values() if not math.isnan(step)), default=math.nan)
@@ -181,20 +196,30 @@ def _numbers(run: StoredRun, name: str) -> Iterator[float]:
     return (x for layers in samples for heads in layers for x in heads if math.isfinite(x))
 
 
-def _run(config: Config, cure: str, rate: float, seed: int) -> Row:
+def _run(config: StabilityConfig, cure: str, rate: float, seed: int) -> Row:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         _train(config, cure, rate, seed, path)
         return read_off(read(path), config, rate)
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """One cure at every learning rate."""
+def measure(config: StabilityConfig, condition: str, seed: int) -> list[Row]:
+    """Train with one cure at every learning rate.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     return [_run(config, condition, rate, seed) for rate in config.rates]
 
 
-def conclude(results: Results) -> list[str]:
-    """Does an alarm come first, which alarm, and which cure trains at which rate."""
+def conclude(results: RunResults) -> list[str]:
+    """Say whether an alarm comes first, which one, and which cure trains at which rate.
+
+    Args:
+        results: rows of a run.
+    """
     lines = [_leads(list(results.where(condition=NONE)), "Without a cure")]
     cured = [row for row in results if row["condition"] != NONE]
     if cured:
@@ -204,7 +229,7 @@ def conclude(results: Results) -> list[str]:
     return lines
 
 
-def _at_rate(rows: Results, rate: float) -> str:
+def _at_rate(rows: RunResults, rate: float) -> str:
     """The best cure at a rate, by the loss at the end."""
     if all(row["diverged"] for row in rows):
         return f"Rate {rate:g}: every run diverges."
@@ -243,7 +268,7 @@ def _known(runs: list[Row], key: str) -> list[float]:
     return [r[key] for r in runs if r[key] is not None and math.isfinite(r[key])]
 
 
-def _held(results: Results) -> str:
+def _held(results: RunResults) -> str:
     """The largest rate at which no seed of a cure diverges."""
     held = {}
     for cure in results.values("condition"):
@@ -253,37 +278,43 @@ def _held(results: Results) -> str:
     return f"Largest rate at which no seed diverges: {', '.join(held.values())}."
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """Cures."""
+def conditions(config: StabilityConfig) -> Sequence[str]:
+    """Names of the cures.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.cures
 
 
 EXPERIMENT = Experiment(
     name="stability",
     question="Do growing logits and falling entropy announce divergence, and which cure holds?",
-    full=Config(),
-    quick=Config(rates=(0.01, 0.3), steps=60, warmup=40, cures=(NONE, "QK-norm", "softcap")),
+    full=StabilityConfig(),
+    quick=StabilityConfig(
+        rates=(0.01, 0.3), steps=60, warmup=40, cures=(NONE, "QK-norm", "softcap")
+    ),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Loss at the end, nats", "loss", ("condition",), "rate"),
-        Table("Share of runs that diverge", "diverged", ("condition",), "rate"),
-        Table("Lead of the first alarm over the divergence, steps", "lead", ("condition",), "rate",
-              digits=0),
-        Table("Lead of the alarm of logit growth, steps", "lead_growth", ("condition",), "rate",
-              digits=0),
-        Table("Lead of the alarm of entropy collapse, steps", "lead_collapse", ("condition",),
-              "rate", digits=0),
-        Table("Share of runs in which an alarm rings", "alarmed", ("condition",), "rate"),
-        Table("Largest logit", "max_logit", ("condition",), "rate", digits=1),
-        Table("Least entropy of a head / log n", "least_entropy", ("condition",), "rate"),
+        TableSpec("Loss at the end, nats", "loss", ("condition",), "rate"),
+        TableSpec("Share of runs that diverge", "diverged", ("condition",), "rate"),
+        TableSpec("Lead of the first alarm over the divergence, steps", "lead", ("condition",),
+                  "rate", digits=0),
+        TableSpec("Lead of the alarm of logit growth, steps", "lead_growth", ("condition",), "rate",
+                  digits=0),
+        TableSpec("Lead of the alarm of entropy collapse, steps", "lead_collapse", ("condition",),
+                  "rate", digits=0),
+        TableSpec("Share of runs in which an alarm rings", "alarmed", ("condition",), "rate"),
+        TableSpec("Largest logit", "max_logit", ("condition",), "rate", digits=1),
+        TableSpec("Least entropy of a head / log n", "least_entropy", ("condition",), "rate"),
     ),
     figures=(
-        Figure("loss", "Loss after training at a learning rate (1 apart)", "rate", "loss",
-               "condition", labels=("learning rate", "nats per byte"), log="x",
-               where={"rate": (0.01, 0.03, 0.1, 0.3)}),
-        Figure("logits", "Largest logit in training", "rate", "max_logit", "condition",
-               labels=("learning rate", "largest logit"), log="xy"),
+        FigureSpec("loss", "Loss after training at a learning rate (1 apart)", "rate", "loss",
+                   "condition", labels=("learning rate", "nats per byte"), log="x",
+                   where={"rate": (0.01, 0.03, 0.1, 0.3)}),
+        FigureSpec("logits", "Largest logit in training", "rate", "max_logit", "condition",
+                   labels=("learning rate", "largest logit"), log="xy"),
     ),
     conclude=conclude,
 )  # fmt: skip

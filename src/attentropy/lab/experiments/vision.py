@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from attentropy.core.errors import AttentropyError
 from attentropy.core.results import Stats
 from attentropy.core.scales import LogLengthFrom, Mixed, PowerLength, ScaleRule
-from attentropy.lab.running.experiment import Experiment, Figure, Row, Table
-from attentropy.lab.running.paired import gain
-from attentropy.lab.running.rows import Results
+from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
+from attentropy.lab.harness.gains import gain
+from attentropy.lab.harness.results import RunResults
 from attentropy.lab.subjects.byte_models import KeyNorm
-from attentropy.lab.subjects.calibrated import calibrated
+from attentropy.lab.subjects.calibrated_scales import calibrated
 from attentropy.lab.subjects.small_model import Stack, set_scales
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.norms import QKNorm
@@ -35,7 +35,7 @@ BILINEAR, COPIED, EXACT = "bilinear", "copied", "copied with places"
 
 
 @dataclass(frozen=True)
-class Config:
+class VisionConfig:
     """Sides of the pictures in the test; 8 is that of training."""
 
     sides: tuple[int, ...] = (8, 16, 32)
@@ -52,14 +52,19 @@ class Config:
 class PixelModel(nn.Module):
     """Pixels [B,side,side] as tokens of grey value and place -> logits of ten digits."""
 
-    def __init__(self, config: Config, rule: str) -> None:
+    def __init__(self, config: VisionConfig, rule: str) -> None:
         super().__init__()
         self.embedding = nn.Linear(1 + 4 * 4, config.width)
         self.stack = Stack(config.width, config.layers, lambda: _attention(config, rule))
         self.head = nn.Linear(config.width, 10)
 
     def forward(self, pixels: Tensor, *, known: bool = False) -> tuple[Tensor, list[Stats]]:
-        """Logits, and the statistics of every layer; `known` places are those of training only."""
+        """Logits of the ten digits, and the statistics of every layer.
+
+        Args:
+            pixels: [B,side,side].
+            known: gives tokens the places of the training resolution only.
+        """
         side = pixels.shape[-1]
         places = repeated(_places(SIDE), side) if known else _places(side)
         x = torch.cat([pixels[..., None], places.expand(len(pixels), -1, -1, -1)], -1).flatten(1, 2)
@@ -67,7 +72,7 @@ class PixelModel(nn.Module):
         return self.head(x.mean(1)), stats
 
 
-def _attention(config: Config, rule: str) -> MultiheadAttention:
+def _attention(config: VisionConfig, rule: str) -> MultiheadAttention:
     """A layer with the scale or the norm of a rule."""
     norms = {"KeyNorm": KeyNorm, "QK-norm": QKNorm}
     norm = norms[rule](config.width // config.heads) if rule in norms else None
@@ -78,14 +83,25 @@ def _attention(config: Config, rule: str) -> MultiheadAttention:
 
 
 def finer(pictures: Tensor, side: int, made: str = BILINEAR) -> Tensor:
-    """Pictures [B,8,8] as [B,side,side]."""
+    """Pictures [B,8,8] as [B,side,side].
+
+    Args:
+        pictures: [B,8,8].
+        side: multiple of 8.
+        made: BILINEAR, COPIED or EXACT.
+    """
     if made != BILINEAR:
         return repeated(pictures[..., None], side)[..., 0]
     return F.interpolate(pictures[:, None], (side, side), mode="bilinear")[:, 0]
 
 
 def repeated(grid: Tensor, side: int) -> Tensor:
-    """[...,8,8,C] as [...,side,side,C], each entry side/8 times in both directions."""
+    """[...,8,8,C] as [...,side,side,C], each entry side/8 times in both directions.
+
+    Args:
+        grid: [...,8,8,C].
+        side: multiple of 8.
+    """
     times = side // grid.shape[-2]
     return grid.repeat_interleave(times, -2).repeat_interleave(times, -3)
 
@@ -98,7 +114,11 @@ class AtLength(nn.Module):
         self.model, self.pictures = model, pictures
 
     def forward(self, which: Tensor) -> tuple[Tensor, list[Stats]]:
-        """Pictures of the numbers `which` [B,n], as n pixels each."""
+        """Answers to some pictures, shown as n pixels each.
+
+        Args:
+            which: numbers of the pictures, [B,n].
+        """
         side = math.isqrt(which.shape[1])
         logits: tuple[Tensor, list[Stats]] = self.model(finer(self.pictures[which[:, 0]], side))
         return logits
@@ -126,8 +146,14 @@ def digits() -> tuple[Tensor, Tensor]:
     return pictures[order], torch.tensor(data.target)[order]
 
 
-def measure(config: Config, condition: str, seed: int) -> list[Row]:
-    """Train at 8 x 8 with one rule, test at every side with it and with rules of the test."""
+def measure(config: VisionConfig, condition: str, seed: int) -> list[Row]:
+    """Train at 8 x 8 with one rule, test at every side with it and with rules of the test.
+
+    Args:
+        config: sizes of the experiment.
+        condition: one of conditions(config).
+        seed: of the random numbers.
+    """
     rng = torch.Generator().manual_seed(seed)
     pictures, target = digits()
     model = PixelModel(config, condition)
@@ -145,7 +171,7 @@ def measure(config: Config, condition: str, seed: int) -> list[Row]:
 
 @torch.no_grad()
 def _tested(
-    model: PixelModel, condition: str, config: Config, pictures: Tensor, target: Tensor
+    model: PixelModel, condition: str, config: VisionConfig, pictures: Tensor, target: Tensor
 ) -> list[Row]:
     rows: list[Row] = []
     layers = model.stack.attentions
@@ -162,8 +188,10 @@ def _tested(
     return rows
 
 
-def _rules(model: PixelModel, condition: str, config: Config, pictures: Tensor) -> dict[str, list]:
-    """As trained; where the scale of training is 1/sqrt d, also scales of the test."""
+def _rules(
+    model: PixelModel, condition: str, config: VisionConfig, pictures: Tensor
+) -> dict[str, list]:
+    """Scales of training, and scales of the test if the model was trained with 1/sqrt d."""
     n0, layers = SIDE**2, model.stack.attentions
     rules: dict[str, list] = {condition: [layer.scale for layer in layers]}
     if not condition.startswith("mixed"):
@@ -189,8 +217,12 @@ def _judged(model: PixelModel, shown: Tensor, target: Tensor, *, known: bool) ->
     }
 
 
-def conclude(results: Results) -> list[str]:
-    """What more patches cost, whether sharpening helps, and how far the entropy rises."""
+def conclude(results: RunResults) -> list[str]:
+    """Say what more patches cost, whether sharpening helps, and how far the entropy rises.
+
+    Args:
+        results: rows of a run.
+    """
     near, far = min(results.values("patches")), max(results.values("patches"))
     there = results.where(patches=far)
     home = results.mean("accuracy", rule=PLAIN, made=BILINEAR, patches=near)
@@ -221,26 +253,30 @@ def conclude(results: Results) -> list[str]:
     ]
 
 
-def conditions(config: Config) -> Sequence[str]:
-    """What is trained."""
+def conditions(config: VisionConfig) -> Sequence[str]:
+    """Rules of training.
+
+    Args:
+        config: sizes of the experiment.
+    """
     return config.trained
 
 
 EXPERIMENT = Experiment(
     name="extrapolate/vision",
     question="Digits at 4 and 16 times the patches of training: must attention sharpen?",
-    full=Config(),
-    quick=Config(sides=(8, 16), layers=1, steps=150, tested=64, trained=(PLAIN,)),
+    full=VisionConfig(),
+    quick=VisionConfig(sides=(8, 16), layers=1, steps=150, tested=64, trained=(PLAIN,)),
     conditions=conditions,
     measure=measure,
     tables=(
-        Table("Accuracy, %", "accuracy", ("made", "rule"), "patches", digits=1),
-        Table("Loss, nats", "loss", ("made", "rule"), "patches"),
-        Table("Entropy, nats", "entropy", ("made", "rule"), "patches"),
+        TableSpec("Accuracy, %", "accuracy", ("made", "rule"), "patches", digits=1),
+        TableSpec("Loss, nats", "loss", ("made", "rule"), "patches"),
+        TableSpec("Entropy, nats", "entropy", ("made", "rule"), "patches"),
     ),
     figures=(
-        Figure("accuracy", "Digits at finer resolution than trained", "patches", "accuracy", "rule",
-               panels="made", labels=("patches", "accuracy, %"), log="x", chance=10.0),
+        FigureSpec("accuracy", "Digits at finer resolution than trained", "patches", "accuracy",
+                   "rule", panels="made", labels=("patches", "accuracy, %"), log="x", chance=10.0),
     ),
     conclude=conclude,
 )  # fmt: skip

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import causal
 from attentropy.core.scales import LogLength, Mixed, ScaleRule
+from attentropy.core.scores import ALiBi
 from attentropy.core.weights import Softmax
 from attentropy.lab.subjects.small_model import ByteModel
 from attentropy.nn.layers.gau import GatedAttentionUnit
 from attentropy.nn.layers.multihead import MultiheadAttention
 from attentropy.nn.norms import QKNorm
-from attentropy.nn.positions.encodings import ALiBi, Positions
+from attentropy.nn.positions.encodings import DistanceBias, Positions
 from attentropy.nn.positions.rotary import NTK, RotaryPositions
 
 PLAIN = "1/sqrt d"
@@ -33,20 +34,36 @@ class KeyNorm(QKNorm):
         self.q = nn.Identity()
 
     def queries(self, q: Tensor) -> Tensor:
-        """Unchanged."""
+        """Leave queries as they are.
+
+        Args:
+            q: queries.
+        """
         return q
 
 
 def placed(kind: str, heads: int, *, stretch: float = 1.0) -> Positions | None:
-    """Positions of a kind of model; rotary ones stretched by NTK."""
+    """Positions of a kind of model; rotary ones stretched by NTK.
+
+    Args:
+        kind: of model.
+        heads: number of heads.
+        stretch: factor of NTK; 1 is none.
+    """
     if "RoPE" in kind:
         base = 100.0 if kind.endswith("100") else 10_000.0
         return RotaryPositions(base=base, scaling=NTK(stretch) if stretch > 1 else None)
-    return ALiBi(heads) if kind == "ALiBi" else None
+    return DistanceBias(ALiBi()) if kind == "ALiBi" else None
 
 
 def scale_of(rule: str, task: str, head_dim: int) -> ScaleRule | None:
-    """What the model is trained with; log n is 1/sqrt d at the trained length."""
+    """The scale that a model is trained with; None is 1/sqrt d.
+
+    Args:
+        rule: name of the rule; "log n" equals 1/sqrt d at the trained length.
+        task: "causal" or "masked".
+        head_dim: width of a head.
+    """
     if rule == "log n":
         return LogLength(head_dim**0.5 / math.log(TASKS[task]))
     if rule.startswith("mixed "):
@@ -57,7 +74,16 @@ def scale_of(rule: str, task: str, head_dim: int) -> ScaleRule | None:
 def byte_model(
     task: str, kind: str, rule: str, *, width: int, heads: int, layers: int
 ) -> ByteModel:
-    """A model of the kind, for the task, under the rule."""
+    """A byte model of one kind, for one task, with one rule of the scale.
+
+    Args:
+        task: "causal" or "masked".
+        kind: of attention and positions, as the text above lists them.
+        rule: of the scale, or "KeyNorm" or "QK-norm".
+        width: of the model.
+        heads: number of heads.
+        layers: number of blocks.
+    """
     gated = kind.startswith("GAU")
     head_dim = width // heads
     if gated:

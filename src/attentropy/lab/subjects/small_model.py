@@ -14,7 +14,7 @@ BYTES, MASK = 256, 256
 Attention = Callable[[], nn.Module]  # gives Attended of [B,N,width]
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm x), then x + feed-forward(norm x)."""
 
     def __init__(self, width: int, attention: Attention) -> None:
@@ -26,7 +26,11 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Stats]:
-        """X [B,N,width], and the statistics of its attention."""
+        """Output [B,N,width], and the statistics of its attention.
+
+        Args:
+            x: features [B,N,width].
+        """
         out, stats = self.attention(self.norm(x))
         x = x + out
         return x + self.feed(self.norm2(x)), stats
@@ -37,7 +41,7 @@ class Stack(nn.Module):
 
     def __init__(self, width: int, layers: int, attention: Attention) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, attention) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerBlock(width, attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     @property
@@ -46,7 +50,11 @@ class Stack(nn.Module):
         return [block.attention for block in self.blocks]  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Stats]]:
-        """Outputs [B,N,width], and the statistics of every layer."""
+        """Outputs [B,N,width], and the statistics of every layer.
+
+        Args:
+            x: features [B,N,width].
+        """
         seen = []
         for block in self.blocks:
             x, stats = block(x)
@@ -65,24 +73,45 @@ class ByteModel(nn.Module):
         self.head = nn.Linear(width, BYTES)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, list[Stats]]:
-        """Logits and the statistics of every layer."""
+        """Logits [B,N,256], and the statistics of every layer.
+
+        Args:
+            tokens: bytes [B,N]; 256 stands for a hidden one.
+        """
         x, stats = self.stack(self.embedding(tokens))
         return self.head(x), stats
 
 
 def windows(text: Tensor, length: int, count: int, rng: torch.Generator) -> Tensor:
-    """Random pieces [count, length] of a text."""
+    """Random pieces [count, length] of a text.
+
+    Args:
+        text: bytes [N].
+        length: of a piece.
+        count: number of pieces.
+        rng: source of random numbers.
+    """
     starts = torch.randint(0, len(text) - length + 1, (count,), generator=rng)
     return text[starts[:, None] + torch.arange(length)]
 
 
 def next_byte_loss(model: ByteModel, tokens: Tensor) -> tuple[Tensor, list[Stats]]:
-    """Mean loss of predicting each next byte, in nats."""
+    """Mean loss of predicting each next byte, in nats.
+
+    Args:
+        model: a causal model.
+        tokens: bytes [B,N+1].
+    """
     logits, stats = model(tokens[:, :-1])
     return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()), stats
 
 
 def set_scales(attentions: list[MultiheadAttention], scales: list[ScaleRule | None]) -> None:
-    """Another scale for each layer."""
+    """Give each layer its scale.
+
+    Args:
+        attentions: layers to change.
+        scales: one for each; None is 1/sqrt d.
+    """
     for layer, scale in zip(attentions, scales, strict=True):
         layer.scale = scale

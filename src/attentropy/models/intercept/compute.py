@@ -1,7 +1,7 @@
 """An attention call of a watched or steered module: changed, resolved, computed, recorded.
 
 Calls that a model makes by itself come through `answer`. Calls of attend(), which layers of
-attentropy.nn make, come through its observer: their output and statistics stay the kernel's own.
+attentropy.nn make, come through its hooks: their output and statistics stay the kernel's own.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attentropy.attention import attend as attention
+from attentropy.attention.attend import run
+from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.resolve import Options, check_tensors, resolve
@@ -67,7 +68,7 @@ def answer(
         if not attached.changes and tracking.in_checkpoint():
             return _beside(module, given, plain, maps=maps)
         asked = ask(module, given)
-        found = attended(asked.call, attention.run(asked.call, "auto"))
+        found = attended(asked.call, run(asked.call, "auto"))
         _record(attached.owner, asked, found)
         return found.out, weights_of(asked) if maps else None
 
@@ -132,7 +133,7 @@ def _beside(
             asked = ask(module, given)
             weights = weights_of(asked) if maps else None
             if owner is not None:
-                _record(owner, asked, attended(asked.call, attention.run(asked.call, "auto")))
+                _record(owner, asked, attended(asked.call, run(asked.call, "auto")))
     return plain(), weights
 
 
@@ -203,7 +204,7 @@ def is_cross(module: nn.Module) -> bool:
 
 def attending() -> nn.Module | None:
     """The module whose attention is computed, also in a recomputation while anything is steered."""
-    return recomputed.current() if attention.Observer.change is not None else tracking.current()
+    return recomputed.current() if hooks.change is not None else tracking.current()
 
 
 def hold_recording() -> registry.Undo:
@@ -211,8 +212,8 @@ def hold_recording() -> registry.Undo:
 
     def apply() -> registry.Undo:
         return registry.together(
-            registry.replace(attention.Observer, "call", staticmethod(_observed)),
-            registry.replace(attention.Observer, "unseen", staticmethod(_unseen)),
+            registry.replace(hooks, "record", _recorded),
+            registry.replace(hooks, "skip", _skipped),
         )
 
     return registry.hold("attend() recorded", apply)
@@ -222,7 +223,7 @@ def hold_steering() -> registry.Undo:
     """Steer calls of attend(), until the function returned is called."""
 
     def apply() -> registry.Undo:
-        return registry.replace(attention.Observer, "change", staticmethod(_steered))
+        return registry.replace(hooks, "change", _steered)
 
     return registry.hold("attend() steered", apply)
 
@@ -237,7 +238,7 @@ def _steered(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Op
     return changed(module, q, k, options)
 
 
-def _observed(call: Call, compute: Callable[[], Attended]) -> Attended:
+def _recorded(call: Call, compute: Callable[[], Attended]) -> Attended:
     if STATE.computing:
         return compute()
     with computing():
@@ -267,7 +268,7 @@ def _untraced(call: Call) -> str | None:
     return "Gumbel noise" if isinstance(call.weights, Gumbel) else None
 
 
-def _unseen(what: str, compute: Callable[[], Attended]) -> Attended:
+def _skipped(what: str, compute: Callable[[], Attended]) -> Attended:
     if not STATE.computing:
         miss(tracking.current(), f"{what}, which returns exact statistics itself")
     with computing():

@@ -2,9 +2,9 @@
 
 A row counts if its query is no padding and sees two keys or more. `ROWS` are summed over every
 such row. `SAMPLED` (see the module of that name) need all weights of a row and are taken on a few
-evenly spaced rows per call, so that memory stays O(n); both begin with the number of rows
-summed. Watching is to cost next to nothing, so passes over queries, keys and outputs are counted,
-and follow the order of memory.
+evenly spaced rows per call, so that memory stays O(n). Both begin with the number of rows summed,
+and take their names from the table of statistics. Watching is to cost next to nothing, so passes
+over queries, keys and outputs are counted, and follow the order of memory.
 """
 
 import math
@@ -14,27 +14,16 @@ import torch
 from torch import Tensor
 
 from attentropy.core.results import Stats
+from attentropy.core.statistics import SUMMED
 from attentropy.kernels.tiled.logits import pair_logits, row_logits
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 from attentropy.models.record.sampled import SAMPLED, SampledRows, sampled
 
-ROWS = (
-    "rows",
-    "log_visible",
-    "visible",
-    "entropy",
-    "perplexity",
-    "normalized_entropy",
-    "lse",
-    "top_probability",
-    "collision",
-    "sparsity",
-    "noise_robustness",
-    "output_norm",
-    "sink_mass",
-    "previous_share",
-)
+COUNTS = ("rows", "log_visible", "visible")
+APART = ("sink_mass", "previous_share")  # each takes a pass of its own
+READ = tuple(name for name in SUMMED if name not in (*COUNTS, *APART))
+ROWS = (*COUNTS, *READ, *APART)
 MANY = 1 << 17  # elements of queries; beyond, the first key's share is taken from some rows
 PREVIOUS = SAMPLED.index("previous_of_sampled")
 ROBUST = 1 / math.sqrt(math.e - 1)  # what unit Gaussian noise on the scores makes of sum p^2
@@ -209,7 +198,8 @@ def _sums(
     batch, heads, _ = stats.collision.shape
     counts = _counts(mask, visible, chosen, dtype=stats.collision.dtype)
     numbers = counts.sums.expand(-1, batch, heads).sum(1)
-    rows = torch.stack(_rows(out, stats, counts))
+    values = _rows(out, stats, counts)
+    rows = torch.stack([values[name] for name in READ])
     return torch.cat((numbers, chosen.fill(rows, 0.0).sum(3).double().sum(1)))
 
 
@@ -226,22 +216,22 @@ def _counts(
     return counts
 
 
-def _rows(out: Tensor | None, stats: Stats, counts: VisibleCounts) -> tuple[Tensor, ...]:
-    """ROWS between the counts and the sink, of every row, each [B,H,Q]."""
+def _rows(out: Tensor | None, stats: Stats, counts: VisibleCounts) -> dict[str, Tensor]:
+    """The readings of READ, [B,H,Q] each."""
     entropy, lse = _or_nan(stats.entropy, stats), _or_nan(stats.lse, stats)
     collision = stats.collision.detach()
     root = collision.rsqrt()
-    return (
-        entropy,
-        entropy.exp(),
-        entropy * counts.per_log,
-        lse,
-        (_or_nan(stats.max_logit, stats) - lse).exp_(),
-        collision,
-        root * counts.per_root,
-        root.mul_(ROBUST),
-        _or_nan(_norm(out, dtype=entropy.dtype), stats),
-    )
+    return {
+        "entropy": entropy,
+        "perplexity": entropy.exp(),
+        "normalized_entropy": entropy * counts.per_log,
+        "lse": lse,
+        "top_probability": (_or_nan(stats.max_logit, stats) - lse).exp_(),
+        "collision": collision,
+        "density": root * counts.per_root,
+        "noise_robustness": root.mul_(ROBUST),
+        "output_norm": _or_nan(_norm(out, dtype=entropy.dtype), stats),
+    }
 
 
 def _norm(out: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:

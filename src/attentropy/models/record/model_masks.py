@@ -126,8 +126,7 @@ def from_call(call: Call, *, cross: bool) -> ModelMask:
     """
     seen = call.seen._replace(added=None)
     by_table = seen.table is not None or seen.predicate is not None
-    if by_table:
-        seen = seen._replace(table=seen.dense(), predicate=None, lo=None, hi=None)
+    seen = seen.tabled() if by_table else seen
     mask = ModelMask(
         seen=seen,
         positions=None if cross else _from_end(seen.extent),

@@ -39,25 +39,33 @@ class Shared:
         self.owners = owners
         self.reducer = Reducer(group=group, device=device)
 
-    def start(self, more: Totals | None = None) -> "Sample":
-        """Send what this rank has recorded on its way, and `more` with it."""
+    def start(self, more: Totals | None = None) -> "GroupSample":
+        """Send what this rank has recorded to the others, and `more` with it.
+
+        Args:
+            more: other totals that travel with the sample, such as a loss.
+        """
         mine = totals(self.owners)
         mine = mine if more is None else merge([mine, more])
-        return Sample(self.reducer.start(mine), [o.name for o in self.owners])
+        return GroupSample(self.reducer.start(mine), [o.name for o in self.owners])
 
     def whole(self) -> Totals:
-        """What all ranks have recorded, at once."""
+        """The totals of all ranks; waits for them."""
         return self.start().whole
 
     def any(self, flag: bool) -> bool:
-        """Does any rank say so? Every rank asks, and waits for the others."""
+        """True if `flag` is True on any rank; every rank calls it, and waits for the others.
+
+        Args:
+            flag: what this rank says.
+        """
         mine = torch.tensor([float(flag)], device=self.reducer.device)
         return any(bool(theirs) for theirs in self.reducer.peers.gather(mine))
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """What all ranks recorded, on its way; `layers` gives the order of its places."""
+class GroupSample:
+    """A sample that all ranks are adding up; `layers` gives the order of its places."""
 
     pending: Pending
     layers: list[str]
@@ -89,7 +97,11 @@ class Sample:
 
 
 def totals(owners: Collection[Owner]) -> Totals:
-    """Everything that slots hold, by name; slots that were never used are left out."""
+    """Everything that slots hold, by name; slots that were never used are left out.
+
+    Args:
+        owners: the watched modules.
+    """
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
     for owner in owners:
@@ -104,7 +116,11 @@ def totals(owners: Collection[Owner]) -> Totals:
 
 
 def slots(whole: Totals) -> dict[Place, Slot]:
-    """The slots that totals were made of."""
+    """The slots that totals were made of.
+
+    Args:
+        whole: what `totals` gave.
+    """
     found: dict[Place, dict[str, Tensor]] = {}
     for name, x in (*whole.sums.items(), *whole.maxima.items()):
         if _BREAK not in name:  # what was sent besides
@@ -115,7 +131,12 @@ def slots(whole: Totals) -> dict[Place, Slot]:
 
 
 def fill(owners: Collection[Owner], whole: Totals) -> None:
-    """Put totals in the place of what slots hold, into their own memory."""
+    """Put totals in the place of what slots hold, into their own memory.
+
+    Args:
+        owners: the watched modules.
+        whole: the totals of all ranks.
+    """
     known = {owner.name: owner for owner in owners}
     for owner in known.values():
         for slot in owner.slots.values():

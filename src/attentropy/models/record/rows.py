@@ -1,14 +1,16 @@
 """What a watch says of each head: one row of numbers per head and place."""
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import torch
+from torch import Tensor
 
+from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
+from attentropy.core.statistics import NAMES, TABLE, HeadRow
 from attentropy.models.record.accumulators import Place, Slot
 from attentropy.models.record.measures import ROWS
 from attentropy.models.record.sampled import SAMPLED
@@ -16,139 +18,72 @@ from attentropy.models.record.sampled import SAMPLED
 if TYPE_CHECKING:
     from rich.table import Table
 
-FORMAT = "attentropy.rows"
-VERSION = 1
+Means = dict[str, Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadRow:
-    """One head of one attention module: means over the rows (queries) that had a choice.
+class HeadRows(
+    msgspec.Struct,
+    tag_field="format",
+    tag="attentropy.rows",
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """A file of head rows."""
 
-    Natural logarithms; NaN where a statistic does not apply. `layer` is the module's name, `call`
-    its how-manieth call in a forward pass, `phase` "forward", or "step" for queries that continue
-    a cache, `kind` "self" or "cross"; `index` counts places in the order of the model.
-
-    Attributes:
-        rows: how many rows were averaged.
-        length: the largest number of keys.
-        entropy: H = -sum p log p.
-        perplexity: e^H of each row.
-        normalized_entropy: H / log visible.
-        deficit: log visible - H.
-        visible: keys that a row sees.
-        lse: log sum e^s.
-        mean_logit: lse - H.
-        max_logit: the largest logit of all rows.
-        top_probability: max p.
-        collision: sum p^2.
-        gradient_flow: 1 - sum p^2.
-        sparsity: 1 / sqrt(visible sum p^2).
-        noise_robustness: 1 / sqrt((e - 1) sum p^2).
-        output_norm: |sum p v|.
-        sink_mass: p of the first key, and of a learned sink; of evenly spaced rows in long calls
-            (more than 2^17 elements of queries), unless rows are kept.
-        previous_share: p of the key just before the query; of all rows where rows are kept, else
-            of sampled ones.
-        distance: sum p |i - j|, on sampled rows as all that follow.
-        received_concentration: sum r^2, r the share of attention that each key receives.
-        spread: standard deviation of a row's logits.
-        logit_range: their maximum less their minimum.
-        positional: cosine between a row and the head's mean row, by distance.
-        twin: the head of the layer with the most similar weights, and `likeness` their cosine.
-    """
-
-    layer: str
-    index: int
-    call: int
-    phase: str
-    kind: str
-    head: int
-    heads: int
-    head_dim: int
-    causal: bool
-    length: int
-    rows: int
-    entropy: float
-    perplexity: float
-    normalized_entropy: float
-    deficit: float
-    visible: float
-    lse: float
-    mean_logit: float
-    max_logit: float
-    top_probability: float
-    collision: float
-    gradient_flow: float
-    sparsity: float
-    noise_robustness: float
-    output_norm: float
-    sink_mass: float
-    previous_share: float
-    distance: float
-    received_concentration: float
-    spread: float
-    logit_range: float
-    positional: float
-    twin: int
-    likeness: float
-
-    @property
-    def label(self) -> str:
-        """For people: layer, call where there are several, and head."""
-        call = f"#{self.call}" if self.call else ""
-        step = " (step)" if self.phase == "step" else ""
-        return f"{self.layer}{call}.{self.head}{step}"
-
-    def keys(self) -> list[str]:
-        """Names of all that a row holds: `dict(row)` and `row["entropy"]` work too."""
-        return [field.name for field in fields(self)]
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self.keys():
-            raise KeyError(name)
-        return getattr(self, name)
+    version: Literal[2] = 2
+    rows: list[HeadRow]
 
 
-STATISTICS = tuple(f.name for f in fields(HeadRow))[10:]
+# readings of the statistics that are made of other means, not of sums of their own
+DERIVED: dict[str, Callable[[Means], Tensor]] = {
+    "deficit": lambda means: means["log_visible"] - means["entropy"],
+    "mean_logit": lambda means: means["lse"] - means["entropy"],
+    "gradient_flow": lambda means: 1 - means["collision"],
+}
 
 
 def rows_of(place: Place, slot: Slot, index: int) -> list[HeadRow]:
-    """The rows of one place."""
-    means = _means(slot)
+    """The rows of one place, which is the `index`-th of the model.
+
+    Args:
+        place: where the numbers come from.
+        slot: its sums.
+        index: the place of the layer in the order of the model.
+    """
     twins, likeness = _twins(slot)
     top = slot.top.masked_fill(slot.rows[0] == 0, torch.nan).tolist()
-    shared: dict[str, Any] = {
-        "layer": place.layer, "index": index, "call": place.call, "phase": place.phase,
-        "kind": place.kind, "heads": slot.heads, "head_dim": slot.head_dim,
-        "causal": slot.is_causal, "length": slot.length,
-    }  # fmt: skip
+    numbers = {**_means(slot), "max_logit": top, "likeness": likeness}
+    counts = slot.rows[0].long().tolist()
     return [
         HeadRow(
-            **shared,
+            layer=place.layer,
+            index=index,
+            call=place.call,
+            phase="step" if place.phase == "step" else "forward",
+            kind="cross" if place.kind == "cross" else "self",
             head=head,
-            max_logit=top[head],
+            heads=slot.heads,
+            head_dim=slot.head_dim,
+            causal=slot.is_causal,
+            length=slot.length,
+            rows=counts[head],
             twin=twins[head],
-            likeness=likeness[head],
-            **{name: values[head] for name, values in means.items()},
+            **{name: numbers[name][head] for name in NAMES},
         )
         for head in range(slot.heads)
     ]
 
 
-def _means(slot: Slot) -> dict[str, list[Any]]:
+def _means(slot: Slot) -> dict[str, list[float]]:
     count, sampled = slot.rows[0], slot.sampled[0]
     rows = slot.rows / count.masked_fill(count == 0, torch.nan)
     few = slot.sampled / sampled.masked_fill(sampled == 0, torch.nan)
-    means = dict(zip(ROWS[1:], rows[1:], strict=True))
+    means: Means = dict(zip(ROWS[1:], rows[1:], strict=True))
     means |= dict(zip(SAMPLED[1:], few[1:], strict=True))
-    sampled_share = means.pop("previous_of_sampled")
     whole = means["previous_share"]
-    means["previous_share"] = torch.where(whole.isnan(), sampled_share, whole)
-    means["deficit"] = means.pop("log_visible") - means["entropy"]
-    means["mean_logit"] = means["lse"] - means["entropy"]
-    means["gradient_flow"] = 1 - means["collision"]
-    lists: dict[str, list[Any]] = {name: value.tolist() for name, value in means.items()}
-    return lists | {"rows": count.long().tolist()}
+    means["previous_share"] = torch.where(whole.isnan(), means["previous_of_sampled"], whole)
+    means |= {name: read(means) for name, read in DERIVED.items()}
+    return {name: means[name].tolist() for name in NAMES if name in means}
 
 
 def _twins(slot: Slot) -> tuple[list[int], list[float]]:
@@ -164,56 +99,50 @@ def _twins(slot: Slot) -> tuple[list[int], list[float]]:
 
 
 def to_json(rows: Sequence[HeadRow]) -> str:
-    """Rows as JSON text; numbers that do not exist are null."""
-    plain = [{k: _number(v) for k, v in asdict(row).items()} for row in rows]
-    return json.dumps({"format": FORMAT, "version": VERSION, "rows": plain}, allow_nan=False)
+    """Rows as JSON text; numbers that are not finite are null.
+
+    Args:
+        rows: what to write.
+    """
+    return formats.encode(HeadRows(rows=list(rows))).decode()
 
 
 def from_json(text: str) -> list[HeadRow]:
-    """Rows that to_json wrote; raises if it is something else."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise AttentropyError(f"this is no file of head rows ({FORMAT})")
-    if data.get("version") != VERSION:
-        raise AttentropyError(f"head rows of version {data.get('version')}, not {VERSION}")
-    return [_row(row) for row in data["rows"]]
+    """Rows that to_json wrote; raises AttentropyError if the text is something else.
 
-
-def _row(data: dict[str, Any]) -> HeadRow:
-    known: dict[str, Any] = {k: math.nan if v is None else v for k, v in data.items()}
-    return HeadRow(**known)
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-COLUMNS = {
-    "entropy": "entropy", "normalized_entropy": "H / log n", "max_logit": "max logit",
-    "top_probability": "top p", "sink_mass": "sink", "previous_share": "previous",
-    "distance": "distance", "output_norm": "output",
-}  # fmt: skip
+    Args:
+        text: what to_json gave.
+    """
+    return formats.decode(text, HeadRows, name="this text", error=AttentropyError).rows
 
 
 def table(rows: Iterable[HeadRow]) -> "Table":
-    """A rich table of the most telling columns; print() shows it too."""
+    """A rich table of the most telling columns; print() shows it too.
+
+    Args:
+        rows: what to show.
+    """
     from attentropy.models.record.tables import Printed
 
+    columns = {name: one.column for name, one in TABLE.items() if one.column}
     shown = Printed(title="attention heads", box=None, padding=(0, 0, 0, 1))
     shown.add_column("layer", overflow="fold")
-    for title in ("head", *COLUMNS.values()):
+    for title in ("head", *columns.values()):
         shown.add_column(title, justify="right", overflow="fold")
     for row in rows:
-        name = row.label.rpartition(".")[0]
-        cells = (f"{getattr(row, column):.3g}" for column in COLUMNS)
-        shown.add_row(name, str(row.head), *cells)
+        cells = (f"{row[name]:.3g}" for name in columns)
+        shown.add_row(row.label.rpartition(".")[0], str(row.head), *cells)
     return shown
 
 
 def frame(rows: Iterable[HeadRow]) -> Any:
-    """A pandas frame, one line per head."""
+    """A pandas frame, one line per head.
+
+    Args:
+        rows: what to show.
+    """
     try:
         import pandas
     except ImportError as error:
         raise ImportError("w.frame() needs pandas: pip install pandas") from error
-    return pandas.DataFrame([asdict(row) for row in rows])
+    return pandas.DataFrame([msgspec.structs.asdict(row) for row in rows])

@@ -5,21 +5,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from attentropy.core import statistics
 from attentropy.core.results import Stats
 from attentropy.core.visibility import Span, Visibility
 from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 
-SAMPLED = (
-    "rows",
-    "previous_of_sampled",
-    "distance",
-    "received_concentration",
-    "spread",
-    "logit_range",
-    "positional",
-)
+SAMPLED = ("rows", "previous_of_sampled", *statistics.SAMPLED)
 ALIGNED_ROWS = 4  # below this a profile of distances tells nothing
 SMALL = 1 << 16  # elements; tables of positions up to this size are kept for the next layer
 
@@ -157,17 +150,16 @@ def _summed(
     ones = p.new_ones(p.shape[:3]) if kept is None else kept.to(p.dtype)
     distance = _distance(p, grid)
     deviation, reach = _spread(z, visible.squeeze(3))
-    values = torch.stack(
-        (
-            ones,
-            _before(p, grid),
-            distance,
-            _received(p, kept),
-            deviation,
-            reach,
-            _positional(p, grid),
-        )
-    )
+    found = {
+        "rows": ones,
+        "previous_of_sampled": _before(p, grid),
+        "distance": distance,
+        "received_concentration": _received(p, kept),
+        "spread": deviation,
+        "logit_range": reach,
+        "positional": _positional(p, grid),
+    }
+    values = torch.stack([found[name] for name in SAMPLED])
     if kept is not None:
         values = values.masked_fill_(~kept, 0.0)
     flat = p.transpose(0, 1).flatten(1)

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.masks import Extent, Mask
+from attentropy.core.masks import Mask, MaskLike, all_of
 from attentropy.core.resolve import Options
 from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
 from attentropy.core.scores import Cosine, Dot, Score, unit
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
-from attentropy.nn._masking import combined
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
 RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
@@ -101,7 +100,7 @@ class Change:
             _check_score(options.score)
             options = options._replace(score=None, scale=scale)
         if self.mask is not None:
-            options = _masked(options, self.mask, q, k)
+            options = options._replace(mask=_met(options.mask, self.mask))
         if self.softcap is not None:
             options = options._replace(softcap=self.softcap)
         if self.weights is not None:
@@ -144,13 +143,9 @@ class Change:
         self.touch.left = how
 
 
-def _masked(options: Options, mask: Mask, q: Tensor, k: Tensor) -> Options:
-    """The options where the mask hides more keys."""
-    if isinstance(options.mask, Visibility):
-        return options._replace(mask=options.mask.meet(mask))
-    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
-    seen = combined((options.mask, mask), options.bias, extent)
-    return options._replace(mask=seen.mask, bias=seen.bias)
+def _met(given: MaskLike | Visibility | None, mask: Mask) -> Mask | Visibility | None:
+    """The mask of a call where another one hides more keys."""
+    return given.meet(mask) if isinstance(given, Visibility) else all_of((given, mask))
 
 
 def check_norm(qk_norm: Norm) -> None:

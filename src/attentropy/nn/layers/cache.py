@@ -21,11 +21,16 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many keys it holds."""
+        """Number of keys that it holds."""
         return 0 if self.k is None else self.k.shape[2]
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append keys and values; gives all of them."""
+        """Append keys and values, and return all of them.
+
+        Args:
+            k: new keys [B,Hk,N,D].
+            v: new values [B,Hk,N,Dv].
+        """
         if self.frozen:
             raise ArgumentError("cache", "not frozen to take more keys", "a frozen cache")
         if self.k is not None and self.v is not None:
@@ -37,19 +42,27 @@ class KVCache:
         return k, v
 
     def freeze(self) -> "KVCache":
-        """Take no more keys."""
+        """Refuse more keys from now on; returns the cache."""
         self.frozen = True
         return self
 
     def crop(self, length: int) -> None:
-        """Keep the first `length` keys, to take back rejected tokens."""
+        """Keep the first `length` keys, to take back rejected tokens.
+
+        Args:
+            length: number of keys to keep.
+        """
         if not 0 <= length <= self.length:
             raise ArgumentError("length", f"between 0 and {self.length}", length)
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k[:, :, :length], self.v[:, :, :length]
 
     def reorder(self, entries: Tensor) -> None:
-        """Take these entries of the batch, as beam search does."""
+        """Take these entries of the batch, as beam search does.
+
+        Args:
+            entries: indices of batch entries.
+        """
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k.index_select(0, entries), self.v.index_select(0, entries)
 

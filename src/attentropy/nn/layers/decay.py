@@ -21,6 +21,12 @@ class DecayAttention(nn.Module):
     remember 2, 4, 8, ... tokens, or at `rate`.
 
     State dict: `logit_rate` [H], `v_proj.weight`, `out_proj.weight` and biases.
+
+    Args:
+        embed_dim: width of input and output.
+        num_heads: divides embed_dim.
+        rate: of every head at first, in (0, 1).
+        bias: whether the projections have one.
     """
 
     def __init__(
@@ -39,7 +45,12 @@ class DecayAttention(nn.Module):
         return self.logit_rate.sigmoid()
 
     def forward(self, x: Tensor, *, cache: KVCache | None = None) -> Attended:
-        """X [B,N,embed_dim]; with a cache, tokens before it count as well."""
+        """Average the values of tokens up to each one.
+
+        Args:
+            x: inputs [B,N,embed_dim].
+            cache: keys and values of tokens before; new ones are appended.
+        """
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
         v = self.v_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -6,14 +6,15 @@ from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
 from attentropy.core.errors import ArgumentError
-from attentropy.core.masks import Extent
+from attentropy.core.masks.mask import MaskLike, all_of
 from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
+from attentropy.core.scores import ALiBi, Relative
 from attentropy.core.weights import ReluSquared, Weights
 from attentropy.nn._checks import count, parts
-from attentropy.nn._masking import MaskLike, check_mask, combined
+from attentropy.nn._masking import check_mask
 from attentropy.nn.layers.cache import KVCache
-from attentropy.nn.positions.encodings import Positions
+from attentropy.nn.positions.encodings import Positions, as_positions
 
 
 class GatedAttentionUnit(nn.Module):
@@ -46,7 +47,7 @@ class GatedAttentionUnit(nn.Module):
         weights: Weights | None = None,
         scale: ScaleRule | float | None = None,
         mask: MaskLike | None = None,
-        positions: Positions | None = None,
+        positions: Positions | ALiBi | Relative | None = None,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class GatedAttentionUnit(nn.Module):
         self.weights = ReluSquared() if weights is None else weights
         parts(scale=scale, weights=weights)
         check_mask(mask)
-        self.scale, self.mask, self.positions = scale, mask, positions
+        self.scale, self.mask, self.positions = scale, mask, as_positions(positions)
         self.in_proj = nn.Linear(embed_dim, 2 * self.width + key_dim, bias=bias)
         self.out_proj = nn.Linear(self.width, embed_dim, bias=bias)
         self.gain = nn.Parameter(torch.ones(2, key_dim))
@@ -66,7 +67,13 @@ class GatedAttentionUnit(nn.Module):
     def forward(
         self, x: Tensor, *, mask: MaskLike | None = None, cache: KVCache | None = None
     ) -> Attended:
-        """X [B,N,embed_dim]; `mask` adds to the layer's own, True is visible."""
+        """Attend from each token to the others.
+
+        Args:
+            x: inputs [B,N,embed_dim].
+            mask: adds to the layer's own; True is visible.
+            cache: keys and values of tokens before; new ones are appended.
+        """
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
         u, v, z = F.silu(self.in_proj(x)).split((self.width, self.width, self.key_dim), -1)
@@ -87,12 +94,14 @@ class GatedAttentionUnit(nn.Module):
         return self.positions.rotate(q, first=first), self.positions.rotate(k, first=first)
 
     def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike | None) -> Attended:
-        bias = None if self.positions is None else self.positions.bias()
-        seen = combined(
-            (self.mask, mask), bias, Extent(len(q), 1, q.shape[2], k.shape[2], q.device)
-        )
         return attend(
-            q, k, v, mask=seen.mask, bias=seen.bias, scale=self.scale, weights=self.weights
+            q,
+            k,
+            v,
+            mask=all_of((self.mask, mask)),
+            bias=None if self.positions is None else self.positions.bias(),
+            scale=self.scale,
+            weights=self.weights,
         )
 
     def extra_repr(self) -> str:

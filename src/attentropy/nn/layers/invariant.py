@@ -1,4 +1,4 @@
-"""The entropy-invariant attention of the source documents, with its errors mended."""
+"""The entropy-invariant attention of the source documents, with its errors corrected."""
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,11 @@ class EntropyInvariantAttention(nn.Module):
     and keys may differ in number; nothing is masked with -1e9, so float16 works; a row that sees
     nothing gives the bias of W_O and no gradient. State dict as in the documents: `W_Q`, `W_K`,
     `W_V`, `W_O`, each with weight and bias.
+
+    Args:
+        d_model: width of inputs and output.
+        num_heads: divides d_model.
+        kappa: the factor on log n / d_k; positive.
 
     >>> layer = EntropyInvariantAttention(64, 4)
     >>> out, stats = layer(torch.randn(2, 5, 64), torch.randn(2, 9, 64), torch.randn(2, 9, 64))
@@ -43,10 +48,14 @@ class EntropyInvariantAttention(nn.Module):
     def forward(
         self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask | Tensor | None = None
     ) -> Attended:
-        """Q [B,n_q,d_model], K and V [B,n_k,d_model].
+        """Attend from Q to K, with values from V.
 
-        `mask` is a Mask, or a tensor of 0 and 1 (bool, integer or float) broadcastable to
-        [B,H,n_q,n_k] whose zeros hide keys.
+        Args:
+            Q: inputs of queries [B,n_q,d_model].
+            K: inputs of keys [B,n_k,d_model].
+            V: inputs of values [B,n_k,d_model].
+            mask: a Mask, or a tensor of 0 and 1 (bool, integer or float) broadcastable to
+                [B,H,n_q,n_k] whose zeros hide keys.
         """
         for name, x in (("Q", Q), ("K", K), ("V", V)):
             if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.d_model:
@@ -60,7 +69,11 @@ class EntropyInvariantAttention(nn.Module):
         return Attended(self.W_O(out.transpose(1, 2).flatten(2)), stats)
 
     def logit_scale(self, n: int) -> Tensor:
-        """The scale of each head for rows of n visible keys, [H]."""
+        """The scale of each head for rows of n visible keys, [H].
+
+        Args:
+            n: visible keys of a row.
+        """
         return self.scale(self.d_k, torch.full((self.num_heads,), float(n)))
 
     @property
@@ -70,7 +83,7 @@ class EntropyInvariantAttention(nn.Module):
 
     @property
     def num_kv_heads(self) -> int:
-        """As many as heads of queries."""
+        """The number of heads of keys, which is that of queries."""
         return self.num_heads
 
     @property

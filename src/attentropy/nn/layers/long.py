@@ -1,30 +1,32 @@
 """Long sequences at a cost of O(n * window): segments, and a hierarchy of summaries.
 
-Both are one softmax over what a query sees, with the statistics of that softmax. Parts that were
-attended to apart are joined exactly, by their log-sum-exp: with shares w_i = e^(lse_i - lse),
-
-    out = sum w_i out_i,  H = sum w_i (H_i - log w_i),  sum p^2 = sum w_i^2 C_i.
+Both are one softmax over what a query sees, with the statistics of that softmax. What was attended
+to in parts is merged exactly, as row states (attentropy.core.states).
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from attentropy.attention.attend import attend, compute, steered, unseen
+from attentropy.attention.attend import attend, run
+from attentropy.attention.hooks import changed, skipped
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.masks import Extent, Mask, Where, causal, documents, full
-from attentropy.core.resolve import Options
-from attentropy.core.results import Attended, Stats
+from attentropy.core.masks import between, causal, documents, full
+from attentropy.core.masks.extent import Extent
+from attentropy.core.masks.mask import Mask
+from attentropy.core.resolve import Options, resolve
+from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import Dot, Score
+from attentropy.core.states import RowState, merge, read, repeated, unread
+from attentropy.core.visibility import Visibility
+from attentropy.kernels.attended import attended
 from attentropy.nn._checks import count
 
-Run = Callable[..., Attended]
+Part = Callable[..., RowState]
 
 
 def segmented(
@@ -32,8 +34,15 @@ def segmented(
 ) -> Attended:
     """Attention within segments of `length` keys: query i sees keys of its own segment only.
 
-    q [B,H,Q,D], k [B,Hk,K,D], v [B,Hk,K,Dv] with Q <= K, queries aligned to the end. A mask and the
-    other options of attend() apply on top. Cost O(n * length).
+    It costs O(n * length).
+
+    Args:
+        q: queries [B,H,Q,D], aligned to the end of the keys.
+        k: keys [B,Hk,K,D], K >= Q.
+        v: values [B,Hk,K,Dv].
+        length: of a segment; at least 1.
+        mask: applies on top.
+        options: the other options of attend().
     """
     count("segmented: length", length)
     ids = torch.arange(k.shape[2], device=k.device) // length
@@ -75,21 +84,26 @@ def hierarchical(
         scale: as in attend(); a rule is asked with all keys that a query sees.
         kernel: as in attend().
     """
-    q, k, options = steered(q, k, Options(mask=mask, score=score, scale=scale))
-    plan = _Plan.of(q, k, window, levels, _only_causal(options))
-    run = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
-    return unseen("hierarchical()", lambda: reduce(join, _levels(run, k, v, plan)))
+    q, k, options = changed(q, k, Options(mask=mask, score=score, scale=scale))
+    plan = _LevelPlan.of(q, k, window, levels, _only_causal(options))
+    part = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
+
+    def computed() -> Attended:
+        out, stats = read(reduce(merge, _levels(part, k, v, plan)))
+        return Attended(out.to(v.dtype), stats)
+
+    return skipped("hierarchical()", computed)
 
 
-def _levels(run: Run, k: Tensor, v: Tensor, plan: "_Plan") -> Iterator[Attended]:
-    """What each level sees."""
-    yield run(k, v, mask=plan.near())
+def _levels(part: Part, k: Tensor, v: Tensor, plan: "_LevelPlan") -> Iterator[RowState]:
+    """The states of what each level sees."""
+    yield part(k, v, mask=plan.up_to(0))
     for level in range(1, plan.levels + 1):
-        yield from _means(run, k, v, plan, level)
+        yield from _means(part, k, v, plan, level)
 
 
 def _only_causal(options: Options) -> Mask | None:
-    """The mask of options that have nothing else than hierarchical() takes."""
+    """The mask of the options; raises on options that hierarchical() does not take."""
     given = [n for n in ("weights", "bias", "softcap") if getattr(options, n) is not None]
     if given:
         raise UnsupportedError(f"hierarchical takes no {given[0]}, to which it is steered")
@@ -99,8 +113,8 @@ def _only_causal(options: Options) -> Mask | None:
     return causal if mask is causal else None
 
 
-def _scale_of_all(q: Tensor, plan: "_Plan", options: Options) -> Any:
-    """The scale, of which a rule is asked with all keys that a query sees."""
+def _scale_of_all(q: Tensor, plan: "_LevelPlan", options: Options) -> Any:
+    """The scale; a rule is asked with the number of all keys that a query sees."""
     score = Dot() if options.score is None else options.score
     given: Any = score.default_scale(q.shape[3]) if options.scale is None else options.scale
     if not callable(given):
@@ -108,67 +122,24 @@ def _scale_of_all(q: Tensor, plan: "_Plan", options: Options) -> Any:
     return given(q.shape[3], plan.visible().to(torch.promote_types(q.dtype, torch.float32)))
 
 
-def _part(q: Tensor, options: Options, kernel: str, k: Tensor, v: Tensor, mask: Mask) -> Attended:
-    return compute(q, k, v, options._replace(mask=mask), kernel)
+def _part(q: Tensor, options: Options, kernel: str, k: Tensor, v: Tensor, mask: Mask) -> RowState:
+    call = resolve(q, k, v, options._replace(mask=mask))
+    rows = run(call, kernel)
+    return unread(attended(call, rows), log_l=rows.log_l)
 
 
 def join(a: Attended, b: Attended) -> Attended:
-    """Attention over the union of two disjoint sets of keys; differentiable."""
-    one, two = a.stats, b.stats
-    assert one.lse is not None and two.lse is not None  # noqa: PT018
-    assert one.entropy is not None and two.entropy is not None  # noqa: PT018
-    lse, (p, r) = _shares(one.lse, two.lse)
-    assert one.max_logit is not None and two.max_logit is not None  # noqa: PT018
-    assert one.argmax is not None and two.argmax is not None  # noqa: PT018
-    first = (one.max_logit > two.max_logit) | (two.argmax < 0)
-    first = first | ((one.max_logit == two.max_logit) & (one.argmax < two.argmax))
-    first = first & (one.argmax >= 0)
-    stats = Stats(
-        entropy=p * one.entropy + r * two.entropy + _surprise(p) + _surprise(r),
-        lse=lse,
-        max_logit=torch.maximum(one.max_logit, two.max_logit),
-        argmax=torch.where(first, one.argmax, two.argmax),
-        collision=p.square() * one.collision + r.square() * two.collision,
-        visible=one.visible + two.visible,
-    )
-    out = p[..., None] * a.out.to(p.dtype) + r[..., None] * b.out.to(p.dtype)
+    """Softmax attention over the union of two disjoint sets of keys; differentiable.
+
+    Args:
+        a: attention over some keys.
+        b: attention of the same queries over other keys, whose argmax counts on from those of a.
+    """
+    out, stats = read(merge(unread(a), unread(b)))
     return Attended(out.to(a.out.dtype), stats)
 
 
-def _shares(a: Tensor, b: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The joint log-sum-exp and the share of each; blind parts have share 0."""
-    no_a, no_b = a.isneginf(), b.isneginf()
-    x, y = a.masked_fill(no_a, 0.0), b.masked_fill(no_b, 0.0)
-    gap = x - y
-    p = gap.sigmoid().masked_fill(no_a, 0.0).masked_fill(no_b & ~no_a, 1.0)
-    r = (-gap).sigmoid().masked_fill(no_b, 0.0).masked_fill(no_a & ~no_b, 1.0)
-    both = torch.where(no_a, y, torch.where(no_b, x, torch.logaddexp(x, y)))
-    return both.masked_fill(no_a & no_b, -torch.inf), (p, r)
-
-
-def _surprise(p: Tensor) -> Tensor:
-    """-p log p, with a gradient of 0 at p = 0."""
-    return -(p * p.masked_fill(p == 0, 1.0).log())
-
-
-def _repeated(attended: Attended, times: int) -> Attended:
-    """The same keys, each of them `times` times."""
-    out, s = attended
-    assert s.lse is not None and s.entropy is not None  # noqa: PT018
-    assert s.argmax is not None
-    more = (s.visible > 0).to(s.lse.dtype) * math.log(times)
-    stats = replace(
-        s,
-        entropy=s.entropy + more,
-        lse=s.lse + more,
-        collision=s.collision / times,
-        visible=s.visible * times,
-        argmax=torch.where(s.argmax >= 0, s.argmax * times, -1),
-    )
-    return Attended(out, stats)
-
-
-class _Plan(NamedTuple):
+class _LevelPlan(NamedTuple):
     """Which keys each level shows to a query at position i of n."""
 
     queries: int
@@ -181,7 +152,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(
         cls, q: Tensor, k: Tensor, window: int, levels: int | None, mask: Mask | None
-    ) -> "_Plan":
+    ) -> "_LevelPlan":
         if count("hierarchical: window", window, least=2) % 2:
             raise ArgumentError("hierarchical: window", "even", window)
         if q.shape[2] > k.shape[2]:
@@ -194,53 +165,37 @@ class _Plan(NamedTuple):
             enough = min(levels, enough)
         return cls(q.shape[2], k.shape[2], window, enough, mask is causal, q.device)
 
+    @property
+    def extent(self) -> Extent:
+        """One head of one batch entry."""
+        return Extent(1, 1, self.queries, self.keys, self.device)
+
+    @property
     def positions(self) -> Tensor:
         """Places of the queries among the keys, [1,1,Q]."""
-        place = torch.arange(self.queries, device=self.device) + self.keys - self.queries
-        return place.view(1, 1, -1)
+        return self.extent.positions
 
     def start(self, level: int) -> Tensor:
         """The first key that levels up to this one show."""
         size = self.window << level
-        return ((self.positions() // size - 1) * size).clamp(min=0)
+        return ((self.positions // size - 1) * size).clamp(min=0)
 
     def stop(self, level: int) -> Tensor:
         """One past the last key that levels up to this one show."""
         size = self.window << level
-        return ((self.positions() // size + 2) * size).clamp(max=self.keys)
+        return ((self.positions // size + 2) * size).clamp(max=self.keys)
+
+    def up_to(self, level: int) -> Mask:
+        """The keys that levels up to this one show."""
+        last = self.positions + 1 if self.causal else self.stop(level)
+        return between(self.start(level), last)
 
     def visible(self) -> Tensor:
-        """How many keys each query sees in all, [1,1,Q]."""
-        last = self.positions() + 1 if self.causal else self.stop(self.levels)
-        return last - self.start(self.levels)
-
-    def near(self) -> Mask:
-        """Level 0: keys one by one."""
-        return between(self.start(0), self.positions() + 1 if self.causal else self.stop(0))
+        """Number of keys that each query sees in all, [1,1,Q]."""
+        return Visibility.of_mask(self.up_to(self.levels), self.extent).visible
 
 
-def between(lo: Tensor, hi: Tensor) -> Mask:
-    """Keys lo <= j < hi, one pair of bounds for each query, [1,1,Q]."""
-
-    def predicate(w: Where) -> Tensor:
-        at_lo, at_hi = (x.flatten()[w.q] for x in (lo, hi))
-        return (at_lo <= w.k) & (w.k < at_hi)
-
-    def of(bound: Tensor) -> Any:
-        return lambda extent: bound.to(extent.device)
-
-    return Mask(predicate, "between", lo=of(lo), hi=of(hi), is_interval=True, check=_fits(lo))
-
-
-def _fits(lo: Tensor) -> Any:
-    def check(extent: Extent) -> None:
-        if lo.shape[-1] != extent.queries:
-            raise ArgumentError("between: bounds", f"[1,1,Q], Q = {extent.queries}", lo.shape)
-
-    return check
-
-
-def _means(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> list[Attended]:
+def _means(part: Part, k: Tensor, v: Tensor, plan: _LevelPlan, level: int) -> Iterator[RowState]:
     """What one level adds: whole means to the left and right, and a last one of fewer keys."""
     size = 1 << level
     whole = plan.keys // size
@@ -249,24 +204,18 @@ def _means(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> list[Atte
     if not plan.causal:
         sides.append((plan.stop(level - 1), plan.stop(level)))
     means = tuple(x[:, :, :kept].unflatten(2, (whole, size)).mean(3) for x in (k, v))
-    parts = [
-        _repeated(run(*means, mask=between(lo // size, hi // size)), size)
-        for lo, hi in sides
-        if whole
-    ]
+    for lo, hi in sides if whole else ():
+        yield repeated(part(*means, mask=between(lo // size, hi // size)), size)
     if kept < plan.keys and not plan.causal:
-        parts.append(_tail(run, k, v, plan, level))
-    return parts
+        yield _tail(part, k, v, plan, level)
 
 
-def _tail(run: Run, k: Tensor, v: Tensor, plan: _Plan, level: int) -> Attended:
+def _tail(part: Part, k: Tensor, v: Tensor, plan: _LevelPlan, level: int) -> RowState:
     """The mean of the last keys, too few for a whole one."""
     size = 1 << level
     kept = plan.keys // size * size
     means = tuple(x[:, :, kept:].mean(2, keepdim=True) for x in (k, v))
     shows = (plan.stop(level) == plan.keys) & (plan.stop(level - 1) <= kept)
-    one = run(*means, mask=between(torch.zeros_like(shows).long(), shows.long()))
-    many = _repeated(one, plan.keys - kept)
-    assert many.stats.argmax is not None
-    at = torch.where(many.stats.argmax >= 0, kept, -1)
-    return Attended(many.out, replace(many.stats, argmax=at))
+    one = part(*means, mask=between(torch.zeros_like(shows).long(), shows.long()))
+    many = repeated(one, plan.keys - kept)
+    return many._replace(argmax=torch.where(many.argmax < 0, many.argmax, kept))

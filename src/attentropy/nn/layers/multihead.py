@@ -18,21 +18,22 @@ from torch import Tensor, nn
 from attentropy.attention.attend import attend
 from attentropy.attention.ring import ring_attend
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.core.masks import Extent, causal
+from attentropy.core.masks import causal
+from attentropy.core.masks.mask import MaskLike, all_of
 from attentropy.core.results import Attended, HeadStats, Stats
 from attentropy.core.scales import ScaleRule
-from attentropy.core.scores import Dot, Score
+from attentropy.core.scores import ALiBi, Dot, Relative, Score
 from attentropy.core.weights import Weights
 from attentropy.distributed.groups import Group
-from attentropy.distributed.layouts import Placed, Run, Runs, Spread, spread
+from attentropy.distributed.layouts import Placed, PositionRun, Runs, Spread, spread
 from attentropy.distributed.reduce import reduce_heads
 from attentropy.nn._checks import count, divides, parts
-from attentropy.nn._masking import MaskLike, check_mask, combined, from_attn_mask, from_padding
+from attentropy.nn._masking import check_mask, from_attn_mask, from_padding
 from attentropy.nn._phase import recomputing
 from attentropy.nn.init import Initialise, xavier
 from attentropy.nn.layers.cache import KVCache
 from attentropy.nn.norms import QKNorm
-from attentropy.nn.positions.encodings import Positions
+from attentropy.nn.positions.encodings import Positions, as_positions
 from attentropy.nn.scales.adaptive import AdaptiveScale
 
 
@@ -93,7 +94,7 @@ class MultiheadAttention(nn.Module):
         weights: Weights | None = None,
         qk_norm: str | QKNorm | None = None,
         mask: MaskLike | None = None,
-        positions: Positions | None = None,
+        positions: Positions | ALiBi | Relative | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         context_parallel: Group | Spread = None,
@@ -119,7 +120,7 @@ class MultiheadAttention(nn.Module):
         self.weights = weights
         self.qk_norm = _norm(qk_norm, self.head_dim, device=device, dtype=dtype)
         self.mask = mask
-        self.positions = _positions(positions)
+        self.positions = as_positions(positions)
         self.dropout = _rate(dropout)
         self.spread = None if context_parallel is None else spread(context_parallel)
         init(self)
@@ -167,7 +168,12 @@ class MultiheadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, **parts: Any) -> "MultiheadAttention":
-        """The same layer with the weights of torch's, and other parts if wanted."""
+        """The same layer with the weights of torch's, and other parts if wanted.
+
+        Args:
+            module: with batch_first=True.
+            parts: arguments of MultiheadAttention to change.
+        """
         if not module.batch_first:
             raise UnsupportedError("from_torch takes modules with batch_first=True only")
         if module.bias_k is not None or module.add_zero_attn:
@@ -197,18 +203,25 @@ class MultiheadAttention(nn.Module):
         is_causal: bool = False,
         need_weights: bool = False,
     ) -> Attended:
-        """Attend from query [B,Q,embed_dim] to key [B,K,kdim], with value [B,K,vdim].
+        """Attend from queries to keys; queries are aligned to the end of the keys.
 
-        Without key it is self attention; without value, value is key. Queries are aligned to the
-        end of the keys. `mask` has this library's meaning, **True is visible**, and adds to the
-        layer's own. Under their names of torch.nn, masks keep torch's meaning, **True is hidden**:
-        `key_padding_mask` [B,K] and `attn_mask` [Q,K] or [B*H,Q,K]. `is_causal` is causal where
-        there is no attn_mask, which it only describes otherwise.
-
-        With a cache, key and value are appended to it first; a frozen one is attended to as it is.
+        `mask` has this library's meaning, **True is visible**. Under their names of torch.nn, masks
+        keep torch's meaning, **True is hidden**.
 
         Under context parallelism inputs are this rank's part of each sequence, and masks are those
         of the whole; there is no cache.
+
+        Args:
+            query: inputs of queries [B,Q,embed_dim].
+            key: inputs of keys [B,K,kdim]; the query if not given, for self attention.
+            value: inputs of values [B,K,vdim]; the key if not given.
+            mask: as in attend(); adds to the layer's own.
+            cache: key and value are appended to it first; a frozen one is attended to as it is.
+            key_padding_mask: [B,K], True hides, or numbers to add.
+            attn_mask: [Q,K] or [B*H,Q,K], True hides, or numbers to add.
+            is_causal: makes it causal where there is no attn_mask, which it only describes
+                otherwise.
+            need_weights: only False: weights are never formed.
         """
         if need_weights:
             rule = "False: weights are never formed, their statistics are returned"
@@ -234,8 +247,8 @@ class MultiheadAttention(nn.Module):
         if self.spread is None:
             before = 0 if cache is None else cache.length
             whole, first = before + new, before + new - query.shape[1]
-            rows = (Run(first, whole),)
-            return Placed(query.shape[1], rows), Placed(whole, (Run(before, whole),))
+            rows = (PositionRun(first, whole),)
+            return Placed(query.shape[1], rows), Placed(whole, (PositionRun(before, whole),))
         if cache is not None:
             raise UnsupportedError("context_parallel takes no cache: every rank holds new tokens")
         q, k = self.spread.shares(query.shape[1], new, device=query.device)
@@ -245,12 +258,6 @@ class MultiheadAttention(nn.Module):
     def _attended(
         self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[MaskLike | None, ...]
     ) -> Attended:
-        bias = None if self.positions is None else self.positions.bias()
-        queries, keys = q.shape[2], k.shape[2]
-        if self.spread is not None:
-            rows, columns = self.spread.shares(queries, keys, device=q.device)
-            queries, keys = rows.whole, columns.whole
-        seen = combined(masks, bias, Extent(q.shape[0], q.shape[1], queries, keys, q.device))
         compute: Callable[..., Attended] = attend
         if self.spread is not None:
             compute = partial(ring_attend, group=self.spread.group, layout=self.spread.layout)
@@ -258,8 +265,8 @@ class MultiheadAttention(nn.Module):
             q,
             k,
             v,
-            mask=seen.mask,
-            bias=seen.bias,
+            mask=all_of(masks),
+            bias=None if self.positions is None else self.positions.bias(),
             score=self.score,
             scale=self.scale,
             weights=self.weights,
@@ -276,14 +283,23 @@ class MultiheadAttention(nn.Module):
         return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)
 
     def remember(self, key: Tensor, value: Tensor | None = None) -> KVCache:
-        """A frozen cache of these keys and values: project a memory once, attend to it often."""
+        """A frozen cache of these keys and values: project a memory once, attend to it often.
+
+        Args:
+            key: inputs of keys [B,K,kdim].
+            value: inputs of values [B,K,vdim]; the key if not given.
+        """
         cache = KVCache()
-        runs = (Run(0, key.shape[1]),)
+        runs = (PositionRun(0, key.shape[1]),)
         cache.extend(*self._keys_values(key, key if value is None else value, runs))
         return cache.freeze()
 
     def logit_scale(self, n: int) -> Tensor:
-        """The scale of each head for rows of n visible keys, [H]."""
+        """The scale of each head for rows of n visible keys, [H].
+
+        Args:
+            n: visible keys of a row.
+        """
         weight = self.out_proj.weight
         scale: Any = self.scale
         if scale is None:
@@ -433,13 +449,6 @@ def _rate(dropout: float) -> float:
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ArgumentError("dropout", "a number in [0, 1)", dropout)
     return float(dropout)
-
-
-def _positions(positions: Positions | None) -> Positions | None:
-    if positions is not None and not isinstance(positions, Positions):
-        rule = "RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi of attentropy.nn"
-        raise ArgumentTypeError("positions", rule, repr(positions))
-    return positions
 
 
 def _norm(norm: str | QKNorm | None, head_dim: int, **where: Any) -> QKNorm | None:

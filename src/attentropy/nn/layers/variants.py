@@ -17,6 +17,10 @@ class AdditiveScore(nn.Module):
     """vector_h . tanh(q + k): the score of Bahdanau on projected queries and keys.
 
     Bounded by the sum of |vector|, whatever q and k are. State dict: `vector` [H, D].
+
+    Args:
+        num_heads: H.
+        width: of queries and keys in a head.
     """
 
     def __init__(self, num_heads: int, width: int) -> None:
@@ -26,11 +30,20 @@ class AdditiveScore(nn.Module):
         self.vector = nn.Parameter(torch.randn(num_heads, width) * width**-0.5)
 
     def prepare(self, q: Tensor, k: Tensor) -> Prepared:
-        """Queries and keys as they are, and the vector."""
+        """Queries and keys as they are, and the vector.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
         return Prepared(q, k, self.vector)
 
     def default_scale(self, head_dim: int) -> float:
-        """1: the score is bounded already."""
+        """1: the score is bounded already.
+
+        Args:
+            head_dim: D, which it does not depend on.
+        """
         return 1.0
 
 
@@ -38,6 +51,11 @@ class AdditiveAttention(MultiheadAttention):
     """Logits vector_h . tanh(W_Q query + W_K key); head_dim is the hidden width.
 
     Costs O(n^2 D) tanh. State dict as MultiheadAttention, and `score.vector` [H, D].
+
+    Args:
+        embed_dim: width of inputs and output.
+        num_heads: H.
+        options: those of MultiheadAttention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, **options: Any) -> None:
@@ -52,6 +70,11 @@ class CosineAttention(MultiheadAttention):
 
     At scale a the logits span at most 2a, so that entropy cannot fall more than worst_deficit(2a)
     below log n: raise `scale` for long rows. The learned scale never passes 100.
+
+    Args:
+        embed_dim: width of inputs and output.
+        num_heads: H.
+        options: those of MultiheadAttention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, **options: Any) -> None:
@@ -65,6 +88,12 @@ class LinearAttention(MultiheadAttention):
 
     `feature` as in Kernelised. Such weights have no logits: no scale, no dropout in linear time,
     and statistics without entropy.
+
+    Args:
+        embed_dim: width of inputs and output.
+        num_heads: H.
+        feature: as in Kernelised.
+        options: those of MultiheadAttention.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
     SinusoidalPositions  adds a wave to the inputs of queries and keys
     RotaryPositions      turns queries and keys (attentropy.nn.positions.rotary)
     RelativeBias         adds a learned number for each head and distance to the logits
-    ALiBi                subtracts slope * distance from the logits
+    ALiBi                subtracts slope * distance from the logits (attentropy.core.scores)
 
 A layer calls three hooks, and each kind of positions answers one of them.
 """
@@ -13,23 +13,33 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attentropy.core import scores
-from attentropy.core.errors import ArgumentError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.scores import ALiBi, Relative
 from attentropy.nn._checks import count, number
 
 
 class Positions(nn.Module):
-    """The hooks that a layer calls; what a kind does not use leaves its input as it is."""
+    """The hooks that a layer calls. Each leaves its input as it is unless a kind overrides it."""
 
     def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
-        """What queries and keys are projected from; the first row stands at `first`."""
+        """What queries and keys are projected from.
+
+        Args:
+            x_BND: inputs of the layer.
+            first: position of the first row.
+        """
         return x_BND
 
     def rotate(self, x_BHND: Tensor, *, first: int = 0) -> Tensor:
-        """Queries or keys after projection."""
+        """Queries or keys after projection.
+
+        Args:
+            x_BHND: queries or keys.
+            first: position of the first row.
+        """
         return x_BHND
 
-    def bias(self) -> scores.Relative | scores.ALiBi | None:
+    def bias(self) -> Relative | ALiBi | None:
         """What is added to the logits."""
         return None
 
@@ -40,6 +50,10 @@ class SinusoidalPositions(Positions):
     Embeddings have a standard deviation far from that of P, which is sqrt(1/2) for each entry; the
     amplitude sets how loud positions are beside them. In a layer it is added to what queries and
     keys are made from, not to values. There is nothing to train and nothing in the state dict.
+
+    Args:
+        amplitude: of the waves.
+        base: above 1; the slowest wave has the length 2 pi * base.
     """
 
     def __init__(self, amplitude: float = 1.0, *, base: float = 10_000.0) -> None:
@@ -48,7 +62,14 @@ class SinusoidalPositions(Positions):
         self.base = number("SinusoidalPositions: base", base, above=1.0)
 
     def table(self, length: int, width: int, *, first: int = 0, like: Tensor) -> Tensor:
-        """Amplitude * P, rows first .. first + length - 1."""
+        """amplitude * P, [length, width].
+
+        Args:
+            length: number of rows.
+            width: number of columns.
+            first: position of the first row.
+            like: a tensor of the dtype and device wanted.
+        """
         half = torch.arange((width + 1) // 2, device=like.device, dtype=torch.float32)
         place = torch.arange(first, first + length, device=like.device, dtype=torch.float32)
         angle = place[:, None] * torch.exp(-math.log(self.base) * 2 * half / max(width, 1))
@@ -56,11 +77,21 @@ class SinusoidalPositions(Positions):
         return (self.amplitude * waves).to(like.dtype)
 
     def embed(self, x_BND: Tensor, *, first: int = 0) -> Tensor:
-        """X + amplitude * P."""
+        """x + amplitude * P.
+
+        Args:
+            x_BND: inputs of the layer.
+            first: position of the first row.
+        """
         return x_BND + self.table(x_BND.shape[-2], x_BND.shape[-1], first=first, like=x_BND)
 
     def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
-        """As `embed`, for use before a whole model."""
+        """As `embed`, for use before a whole model.
+
+        Args:
+            x: [...,N,D].
+            first: position of the first row.
+        """
         return self.embed(x, first=first)
 
     def extra_repr(self) -> str:
@@ -72,6 +103,10 @@ class RelativeBias(Positions):
     """table[h, clip(j - i, -reach, reach)] added to the logits; learned, zero at first.
 
     The state dict has `table` [H, 2*reach+1]; distances beyond `reach` share the outermost entry.
+
+    Args:
+        num_heads: H.
+        reach: the largest distance that has an entry of its own; at least 1.
     """
 
     def __init__(self, num_heads: int, reach: int) -> None:
@@ -80,38 +115,55 @@ class RelativeBias(Positions):
         count("RelativeBias: reach", reach)
         self.table = nn.Parameter(torch.zeros(num_heads, 2 * reach + 1))
 
-    def bias(self) -> scores.Relative:
+    def bias(self) -> Relative:
         """The table as a bias of attend()."""
-        return scores.Relative(self.table)
+        return Relative(self.table)
 
-    def forward(self) -> scores.Relative:
+    def forward(self) -> Relative:
         """As `bias`."""
         return self.bias()
 
 
-class ALiBi(Positions):
-    """-slope_h * |i - j| added to the logits, slope_h = 2^(-8h/H) for h = 1..H.
+class DistanceBias(Positions):
+    """A bias of attend() that knows distances only, as positions of a layer; nothing to train.
 
-    Slopes are fixed and not in the state dict. A pure bias of slope a has the entropy
-    -log(1-r) - r log(r)/(1-r), r = e^-a, over keys on one side, whatever the length.
+    Layers make it of `attentropy.ALiBi()` or `attentropy.Relative(table)`. Numbers that are given
+    move with the layer to other devices, and are not in the state dict.
+
+    Args:
+        given: ALiBi or Relative.
     """
 
-    slopes: Tensor
+    numbers: Tensor | None
 
-    def __init__(self, num_heads: int, *, slopes: Tensor | None = None) -> None:
+    def __init__(self, given: ALiBi | Relative) -> None:
         super().__init__()
-        count("ALiBi: num_heads", num_heads)
-        given = scores.ALiBi(slopes).of_heads(num_heads, device=torch.device("cpu"))
-        if not bool((given >= 0).all()):
-            raise ArgumentError("ALiBi: slopes", ">= 0", given.tolist())
-        self.given = slopes is not None
-        self.register_buffer("slopes", given.detach().clone(), persistent=False)
+        self.kind = type(given)
+        numbers = given.slopes if isinstance(given, ALiBi) else given.table
+        if self.kind is ALiBi and numbers is not None and not bool((numbers >= 0).all()):
+            raise ArgumentError("ALiBi: slopes", ">= 0", numbers.tolist())
+        self.register_buffer("numbers", numbers, persistent=False)
 
-    def bias(self) -> scores.ALiBi:
-        """The slopes as a bias of attend()."""
-        # the usual ones are made anew in each call: what to_empty() or half() did to them is past
-        return scores.ALiBi(self.slopes if self.given else None)
+    def bias(self) -> ALiBi | Relative:
+        """The bias of attend()."""
+        if self.numbers is None:
+            return ALiBi()
+        return self.kind(self.numbers)
 
-    def forward(self) -> scores.ALiBi:
-        """As `bias`."""
-        return self.bias()
+    def extra_repr(self) -> str:
+        """The kind of bias."""
+        return self.kind.__name__
+
+
+def as_positions(value: object) -> Positions | None:
+    """Positions as they are; a bias by distance becomes DistanceBias, and None stays None.
+
+    Args:
+        value: what a layer was given as `positions`.
+    """
+    if value is None or isinstance(value, Positions):
+        return value
+    if isinstance(value, ALiBi | Relative):
+        return DistanceBias(value)
+    rule = "RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi()"
+    raise ArgumentTypeError("positions", rule, repr(value))

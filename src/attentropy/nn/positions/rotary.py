@@ -24,7 +24,12 @@ from attentropy.nn.positions.encodings import Positions
 
 
 class Waves(NamedTuple):
-    """Frequencies [D/2], and the factor on queries and keys."""
+    """What turns queries and keys.
+
+    Attributes:
+        frequencies: [D/2].
+        factor: on queries and on keys.
+    """
 
     frequencies: Tensor
     factor: float
@@ -34,18 +39,32 @@ class Scaling(Protocol):
     """What RotaryPositions asks of a scaling."""
 
     def waves(self, width: int, base: float) -> Waves:
-        """Frequencies for heads of this width."""
+        """Frequencies and the factor for heads of one width.
+
+        Args:
+            width: of heads; even.
+            base: of the plain frequencies.
+        """
         ...
 
 
 def plain(width: int, base: float) -> Tensor:
-    """base^(-2i/d), i = 0 .. d/2 - 1."""
+    """base^(-2i/d), i = 0 .. d/2 - 1.
+
+    Args:
+        width: of heads; even.
+        base: of the plain frequencies.
+    """
     return base ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
 
 
 @dataclass(frozen=True)
 class Interpolated:
-    """Position interpolation: every frequency divided by `factor`."""
+    """Position interpolation: every frequency divided by `factor`.
+
+    Attributes:
+        factor: how many times longer the context shall be; at least 1.
+    """
 
     factor: float
 
@@ -53,13 +72,22 @@ class Interpolated:
         _stretch("Interpolated", self.factor)
 
     def waves(self, width: int, base: float) -> Waves:
-        """w_i / s."""
+        """w_i / s.
+
+        Args:
+            width: of heads; even.
+            base: of the plain frequencies.
+        """
         return Waves(plain(width, base) / self.factor, 1.0)
 
 
 @dataclass(frozen=True)
 class NTK:
-    """A larger base, base * s^(d/(d-2)), for a context `factor` times as long."""
+    """A larger base, base * s^(d/(d-2)), for a context `factor` times as long.
+
+    Attributes:
+        factor: how many times longer the context shall be; at least 1.
+    """
 
     factor: float
 
@@ -67,7 +95,12 @@ class NTK:
         _stretch("NTK", self.factor)
 
     def waves(self, width: int, base: float) -> Waves:
-        """Frequencies of the larger base."""
+        """Frequencies of the larger base.
+
+        Args:
+            width: of heads; even.
+            base: of the plain frequencies.
+        """
         if width < 4:
             raise ArgumentError("NTK: the width of heads", ">= 4", width)
         return Waves(plain(width, base * self.factor ** (width / (width - 2))), 1.0)
@@ -78,6 +111,12 @@ class YaRN:
     """Interpolation of slow waves only, and logits times (0.1 log s + 1)^2.
 
     `length` is the trained context, `factor` how many times longer it shall be.
+
+    Attributes:
+        factor: how many times longer the context shall be; at least 1.
+        length: the trained context.
+        fast: waves that turn more often within `length` stay as they are.
+        slow: waves that turn less often are interpolated.
     """
 
     factor: float
@@ -97,7 +136,12 @@ class YaRN:
         return 0.1 * math.log(self.factor) + 1.0
 
     def waves(self, width: int, base: float) -> Waves:
-        """A ramp from plain to interpolated frequencies."""
+        """A ramp from plain to interpolated frequencies.
+
+        Args:
+            width: of heads; even.
+            base: of the plain frequencies.
+        """
         first = max(math.floor(self._turning(self.fast, width, base)), 0)
         last = min(math.ceil(self._turning(self.slow, width, base)), width - 1)
         step = torch.arange(width // 2, dtype=torch.float32)
@@ -116,6 +160,10 @@ class RotaryPositions(Positions):
     Halves are paired, x_i with x_(i+d/2), as Llama, Qwen and GPT-NeoX do. Nothing to train, nothing
     in the state dict.
 
+    Args:
+        base: of the frequencies; above 1.
+        scaling: None, Interpolated(...), NTK(...) or YaRN(...).
+
     >>> RotaryPositions(scaling=YaRN(4.0, 2048))
     RotaryPositions(base=10000.0, scaling=YaRN(factor=4.0, length=2048, fast=32.0, slow=1.0))
     """
@@ -129,7 +177,11 @@ class RotaryPositions(Positions):
         self.scaling = scaling
 
     def waves(self, width: int) -> Waves:
-        """Frequencies [width/2] and the factor on queries and keys."""
+        """Frequencies [width/2] and the factor on queries and keys.
+
+        Args:
+            width: of heads; even.
+        """
         if width % 2:
             raise ArgumentError("RotaryPositions: the width of heads", "even", width)
         if self.scaling is None:
@@ -137,7 +189,12 @@ class RotaryPositions(Positions):
         return self.scaling.waves(width, self.base)
 
     def rotate(self, x_BHND: Tensor, *, first: int = 0) -> Tensor:
-        """X turned; its first row stands at position `first`."""
+        """Queries or keys, turned by their positions.
+
+        Args:
+            x_BHND: queries or keys.
+            first: position of the first row.
+        """
         length, width = x_BHND.shape[-2:]
         w, factor = self.waves(width)
         place = torch.arange(first, first + length, device=x_BHND.device, dtype=torch.float32)
@@ -148,7 +205,12 @@ class RotaryPositions(Positions):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x_BHND.dtype)
 
     def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
-        """As `rotate`."""
+        """As `rotate`.
+
+        Args:
+            x: [...,N,D].
+            first: position of the first row.
+        """
         return self.rotate(x, first=first)
 
     def extra_repr(self) -> str:

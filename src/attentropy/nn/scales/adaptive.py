@@ -48,6 +48,13 @@ class AdaptiveScale(nn.Module):
     `num_heads` the number is taken from the first statistics. Under DDP the buffers of rank 0 are
     broadcast as usual; under FSDP call update() with statistics that are equal on every rank.
 
+    Args:
+        target_entropy: in nats; at least 0, and at most log n.
+        num_heads: H; taken from the first statistics if not given.
+        init: lambda of every head at first.
+        tolerance: relative distance from the target at which updates stop.
+        limits: the least and the greatest lambda.
+
     >>> rule = AdaptiveScale(2.0, num_heads=4, init=8.0)
     >>> rule
     AdaptiveScale(target_entropy=2.0, num_heads=4)
@@ -94,7 +101,12 @@ class AdaptiveScale(nn.Module):
         self._reopen(torch.ones(heads, dtype=torch.bool))
 
     def forward(self, head_dim: int, visible: Tensor) -> Tensor:
-        """The scale, [1,H,1]."""
+        """The scale, [1,H,1].
+
+        Args:
+            head_dim: D.
+            visible: visible keys of each row, broadcastable to [B,H,Q].
+        """
         return self.log_gain.exp().view(1, -1, 1) * head_dim**-0.5
 
     @property
@@ -115,14 +127,22 @@ class AdaptiveScale(nn.Module):
         return "\n".join(lines)
 
     def update(self, stats: Stats) -> "AdaptiveScale":
-        """Measure and move once."""
+        """Measure the entropy of each head, and move its scale once.
+
+        Args:
+            stats: of a forward pass.
+        """
         self.observe(stats)
         self.advance()
         return self
 
     @torch.no_grad()
     def observe(self, stats: Stats | HeadStats) -> None:
-        """Keep the entropy of each head, and log n, for the next step; moves nothing."""
+        """Keep the entropy of each head, and log n, for the next step; moves nothing.
+
+        Args:
+            stats: of a forward pass, of rows or of heads.
+        """
         if not isinstance(stats, Stats | HeadStats) or stats.entropy is None:
             rule = "statistics of weights that have an entropy"
             raise ArgumentTypeError("AdaptiveScale: stats", rule, type(stats).__name__)
@@ -175,7 +195,7 @@ class AdaptiveScale(nn.Module):
         self.high.copy_(torch.where(stale & rising, torch.inf, high))
 
     def _stride(self, gap: Tensor) -> Tensor:
-        """A secant step; of the last one's double length where that led on without much gain."""
+        """A secant step; twice the last step where that one gained little."""
         moved = _phi(self.measured, self.room) - self.last_phi
         slope = moved / (self.log_gain - self.last_x)
         usable = slope.isfinite() & (slope > _SLOPES[0]) & (slope < _SLOPES[1])
@@ -223,7 +243,11 @@ class AdaptiveScale(nn.Module):
             raise ArgumentError("AdaptiveScale: target_entropy", rule, self.target_entropy)
 
     def fit(self, heads: int) -> None:
-        """Take this number of heads, where it is still open."""
+        """Take this number of heads, where it is still open.
+
+        Args:
+            heads: H.
+        """
         if self.num_heads == heads:
             return
         if self.num_heads is not None:

@@ -18,6 +18,11 @@ class LearnedScale(nn.Module):
 
     The state dict has `log_gain` [H]. `limit` bounds the whole scale, as contrastive models do
     (100 there).
+
+    Args:
+        num_heads: H.
+        base: a scale rule; InverseSqrt() if not given.
+        limit: the largest scale; positive.
     """
 
     def __init__(
@@ -32,7 +37,12 @@ class LearnedScale(nn.Module):
         self.log_gain = nn.Parameter(torch.zeros(num_heads))
 
     def forward(self, head_dim: int, visible: Tensor) -> Tensor:
-        """The scale, broadcastable to [B,H,Q]."""
+        """The scale, broadcastable to [B,H,Q].
+
+        Args:
+            head_dim: D.
+            visible: visible keys of each row, broadcastable to [B,H,Q].
+        """
         scale = self.base(head_dim, visible) * _heads(self.log_gain.exp(), visible)
         return scale if self.limit is None else scale.clamp(max=self.limit)
 
@@ -46,6 +56,10 @@ class SSMax(nn.Module):
 
     Starts at s = 1/log(reference), b = 0, which is 1/sqrt(d) for rows of `reference` keys. State
     dict: `slope` and `offset`, each [H].
+
+    Args:
+        num_heads: H.
+        reference: number of keys at which it starts as 1/sqrt(d); at least 2.
     """
 
     def __init__(self, num_heads: int, *, reference: int = 1024) -> None:
@@ -56,7 +70,12 @@ class SSMax(nn.Module):
         self.offset = nn.Parameter(torch.zeros(num_heads))
 
     def forward(self, head_dim: int, visible: Tensor) -> Tensor:
-        """The scale, broadcastable to [B,H,Q]."""
+        """The scale, broadcastable to [B,H,Q].
+
+        Args:
+            head_dim: D.
+            visible: visible keys of each row, broadcastable to [B,H,Q].
+        """
         log_n = visible.clamp(min=1).to(self.slope.dtype).log()
         slope, offset = (_heads(x, visible) for x in (self.slope, self.offset))
         return (slope * log_n + offset) * head_dim**-0.5

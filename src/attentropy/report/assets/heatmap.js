@@ -143,8 +143,8 @@ const same = (pair, layer, head) => pair !== null && pair !== undefined && pair[
 function colouring(statistic, tables) {
   const numbers = tables.flat(2).filter((value) => value !== null && Number.isFinite(value));
   let [from, to] = numbers.length ? [Math.min(...numbers), Math.max(...numbers)] : [0, 1];
-  const bounds = statistic.bounds;
-  if (bounds && to - from > 0.4 * (bounds[1] - bounds[0])) [from, to] = bounds;
+  const shades = statistic.shades;
+  if (shades && to - from > 0.4 * (shades[1] - shades[0])) [from, to] = shades;
   const logarithmic = statistic.scale === "log" && from > 0;
   const bend = logarithmic ? Math.log : (value) => value;
   const width = bend(to) - bend(from) || 1;

@@ -8,13 +8,13 @@ function lengthPage(state) {
       { class: "two" },
       chartCard("Entropy against length", "Median over heads, with the middle 80 % of heads as a band.", entropyOverLength(scan)),
       scan.measures.some((measure) => measure.perplexity !== null)
-        ? chartCard("Text perplexity against length", scan.calibration ? "Lower is better. Calibration is tried on the beginnings of the longest windows, before and after." : "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
+        ? chartCard("Text perplexity against length", scan.plan ? "Lower is better. Calibration is tried on the beginnings of the longest windows, before and after." : "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
         : chartCard("Text perplexity against length", "This model predicts no next token, so it has no perplexity.", el("p", { class: "empty", text: "Not a causal language model." })),
     ),
-    chartCard("Growth of each head", "Slope of entropy on log n, head by head: 0 is invariant, 1 is blurring. Choose a point to open its head.", slopeChart(state)),
+    chartCard("Growth of each head", slopeText(scan), slopeChart(state)),
     el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: "Lengths" })), lengthTable(scan)),
   ];
-  if (scan.calibration) parts.splice(1, 0, calibrationCard(scan));
+  if (scan.plan) parts.splice(1, 0, planCard(scan));
   return el("div", { class: "page" }, ...parts);
 }
 
@@ -25,7 +25,8 @@ function entropyOverLength(scan) {
   const xs = scan.lengths.map(Math.log2);
   const at = (share) => scan.measures.map((measure) => quantile(measure.statistics.entropy.flat(), share));
   const [low, middle, high] = [at(0.1), at(0.5), at(0.9)];
-  const calibrated = scan.calibration?.rows ?? [];
+  const calibrated = scan.plan?.effects ?? [];
+  const uniform = scan.lengths.map((_, i) => Math.max(...scan.predictions.uniform.map((layer) => layer[i])));
   return plot(() => {
     const t = theme();
     const clear = { colour: "transparent", width: 0, stack: "band", silent: true, z: 1 };
@@ -37,7 +38,7 @@ function entropyOverLength(scan) {
       series: [
         line("\u0000low", pairs(xs, low), 0, clear),
         line("\u0000band", pairs(xs, above(high, low)), 0, { ...clear, area: { color: t.band } }),
-        line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
+        line("uniform", pairs(xs, uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
         line("median", pairs(xs, middle), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
         ...(calibrated.length
           ? [
@@ -52,7 +53,7 @@ function entropyOverLength(scan) {
 
 function perplexityOverLength(scan) {
   const measured = scan.measures.map((measure) => [Math.log2(measure.length), measure.perplexity]);
-  const rows = (scan.calibration?.rows ?? []).filter((row) => row.perplexity_after !== null);
+  const rows = (scan.plan?.effects ?? []).filter((row) => row.perplexity_after !== null);
   const tried = (name) => rows.map((row) => [Math.log2(row.length), row[name]]);
   const names = rows.length ? ["*all windows", "*the same text, before", "*the same text, calibrated"] : ["*all windows"];
   return plot(() => ({
@@ -72,9 +73,17 @@ function perplexityOverLength(scan) {
   }), 330);
 }
 
+const slopeName = (slope) => (slope.against === "visible" ? "Slope of H on log visible" : "Slope of H on log n");
+
+function slopeText(scan) {
+  const windowed = scan.slopes.flat().some((slope) => slope.against === "visible");
+  const window = windowed ? " Diamonds are heads that a window limits: theirs is against the keys that they can see." : "";
+  return `Slope of entropy on log n, n the length of the text, head by head: 0 is invariant, 1 is blurring.${window} Choose a point to open its head.`;
+}
+
 function slopeChart(state) {
   const points = state.scan.slopes.flatMap((row, layer) =>
-    row.map((value, head) => ({ value: [layer + (row.length > 1 ? (head / (row.length - 1) - 0.5) * 0.5 : 0), value, layer, head] })).filter((point) => point.value[1] !== null),
+    row.map((slope, head) => ({ value: [layer + (row.length > 1 ? (head / (row.length - 1) - 0.5) * 0.5 : 0), slope.value, layer, head], symbol: slope.against === "visible" ? "diamond" : "circle" })).filter((point) => point.value[1] !== null),
   );
   const node = el("div");
   mount(
@@ -86,7 +95,7 @@ function slopeChart(state) {
         grid: { left: 44, right: 18, top: 20, bottom: 44 },
         xAxis: axis({ axis: { type: "value", min: -0.6, max: state.scan.layers.length - 0.4, interval: 1, name: "Layer", nameLocation: "middle", nameGap: 26 }, label: { formatter: (value) => (Number.isInteger(value) ? String(value) : ""), customValues: state.layers.map((_, i) => i) } }),
         yAxis: valueAxis("", {}),
-        tooltip: tooltip((item) => tip(headName(item.value[2], item.value[3]), [[null, "slope", short(item.value[1])]]), "item"),
+        tooltip: tooltip((item) => tip(headName(item.value[2], item.value[3]), [[null, slopeName(state.scan.slopes[item.value[2]][item.value[3]]), short(item.value[1])]]), "item"),
         series: [
           {
             type: "scatter", data: points, symbolSize: 9,
@@ -126,9 +135,9 @@ function lengthTable(scan) {
   return table(head, rows);
 }
 
-function calibrationCard(scan) {
-  const found = scan.calibration;
-  const rows = found.rows.map((row) => [
+function planCard(scan) {
+  const found = scan.plan;
+  const rows = found.effects.map((row) => [
     whole(row.length),
     { number: short(row.entropy_before) },
     { number: short(row.entropy_after) },

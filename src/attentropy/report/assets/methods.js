@@ -24,18 +24,20 @@ function methodsPage(state) {
     el(
       "section",
       { class: "card long" },
-      el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); distance, spread and received concentration are taken on evenly spaced rows, at most 32 of a forward pass." }))),
+      el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); those marked * are taken on evenly spaced rows of each forward pass." }))),
       statisticTable(state.statistics),
     ),
     theoryCard(scan),
   );
 }
 
+const BETTER = { low: "low", high: "high", neither: "" };
+
 function statisticTable(statistics) {
   const rows = statistics.map((statistic) =>
-    el("tr", {}, el("td", { text: statistic.label }), el("td", { class: "formula", text: statistic.formula }), el("td", { text: statistic.meaning }), el("td", { text: `${statistic.low} → ${statistic.high}` })),
+    el("tr", {}, el("td", { text: statistic.label + (statistic.sampled === "always" ? " *" : "") }), el("td", { class: "formula", text: statistic.formula }), el("td", { text: statistic.meaning }), el("td", { text: `${statistic.low} → ${statistic.high}` }), el("td", { text: BETTER[statistic.better] })),
   );
-  const head = el("tr", {}, ...["Statistic", "Formula", "Meaning", "Low → high"].map((text) => el("th", { text })));
+  const head = el("tr", {}, ...["Statistic", "Formula", "Meaning", "Low → high", "Better"].map((text) => el("th", { text })));
   return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 

@@ -16,7 +16,7 @@ function scanState(payload) {
     }),
   );
   state.findingsOf = (layer, head) => index.get(`${layer}.${head}`) ?? [];
-  state.statisticNow = () => state.statistics.find((statistic) => statistic.key === state.statistic);
+  state.statisticNow = () => state.statistics.find((statistic) => statistic.name === state.statistic);
   return state;
 }
 
@@ -108,14 +108,14 @@ function heatmapCard(state) {
     meaning.textContent = `${statistic.formula} — ${statistic.meaning}`;
     drawn.redraw();
   };
-  const known = state.statistics.filter((statistic) => state.scan.measures[0]?.statistics[statistic.key]);
+  const known = state.statistics.filter((statistic) => state.scan.measures[0]?.statistics[statistic.name]);
   const select = el("select", {
     id: "statistic",
     onchange: (event) => {
       state.statistic = event.target.value;
       update();
     },
-  }, ...known.map((statistic) => el("option", { value: statistic.key, text: statistic.label, selected: statistic.key === state.statistic })));
+  }, ...known.map((statistic) => el("option", { value: statistic.name, text: statistic.label, selected: statistic.name === state.statistic })));
   const lengths = segments("Length", state.scan.lengths.map((length, i) => ({ label: whole(length), value: i })), state.length, (value) => {
     state.length = value;
     state.refresh();

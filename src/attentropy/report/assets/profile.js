@@ -46,11 +46,11 @@ function profile(state) {
   }
 
   function values(measure, layer, head) {
-    const slope = state.scan.slopes[layer]?.[head];
+    const slope = state.scan.slopes[layer][head];
     const cells = state.statistics
-      .filter((statistic) => measure.statistics[statistic.key])
-      .map((statistic) => value(statistic.label, measure.statistics[statistic.key][layer][head], statistic.unit, statistic.meaning));
-    return el("dl", { class: "values" }, ...cells, value("Slope of H on log n", slope, "", "0 is invariant, 1 is blurring"));
+      .filter((statistic) => measure.statistics[statistic.name])
+      .map((statistic) => value(statistic.label, measure.statistics[statistic.name][layer][head], statistic.unit, statistic.meaning));
+    return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 is blurring"));
   }
 
   const value = (label, number, unit, meaning) =>
@@ -83,7 +83,7 @@ function plot(build, height = 290) {
 const pairs = (xs, ys) => xs.map((x, i) => [x, ys[i]]);
 
 function positionChart(scan, measure, layer, head) {
-  const { positions, visible, entropy } = measure.profile;
+  const { positions, visible, entropy } = measure.profiles[layer];
   const most = visible.map((n) => Math.log(Math.max(n, 1)));
   return plot(() => {
     const t = theme();
@@ -95,28 +95,28 @@ function positionChart(scan, measure, layer, head) {
       series: [
         line("uniform (log n)", pairs(positions, most), 0, { colour: t.muted, dash: "solid", width: 1, z: 1, area: { color: t.band } }),
         line("random scores, spread 1", pairs(positions, most.map((h) => Math.max(0, h - 0.5))), 1, { width: 1.5, z: 2 }),
-        line("this head", pairs(positions, entropy[layer][head]), 0, { width: 2.5, z: 4 }),
+        line("this head", pairs(positions, entropy[head]), 0, { width: 2.5, z: 4 }),
       ],
     };
   });
 }
 
 function distanceChart(scan, measure, layer, head) {
-  const { positions, visible, distance } = measure.profile;
+  const { positions, visible, distance } = measure.profiles[layer];
   return plot(() => ({
     xAxis: positionAxis("Query position"),
     yAxis: valueAxis("tokens", { min: 0 }),
     tooltip: lineTip((x) => `Position ${whole(Math.round(x))}`),
     legend: legend(["this head", "uniform attention"]),
     series: [
-      line("uniform attention", pairs(positions, visible.map((n, i) => (scan.layers[layer].causal ? (n - 1) / 2 : uniformDistance(positions[i], n)))), 1, { colour: theme().muted, width: 1.5, z: 1 }),
-      line("this head", pairs(positions, distance[layer][head]), 0, { width: 2.5 }),
+      line("uniform attention", pairs(positions, visible.map((seen, i) => uniformDistance(positions[i], seen ?? 1, scan.layers[layer].causal))), 1, { colour: theme().muted, width: 1.5, z: 1 }),
+      line("this head", pairs(positions, distance[head]), 0, { width: 2.5 }),
     ],
   }));
 }
 
-// Mean |i - j| over n keys, all visible.
-const uniformDistance = (i, n) => (i * (i + 1) + (n - 1 - i) * (n - i)) / (2 * n);
+// Mean |i - j| over n keys: the last n up to the query, or all of a text of n.
+const uniformDistance = (i, n, causal) => (causal ? (n - 1) / 2 : (i * (i + 1) + (n - 1 - i) * (n - i)) / (2 * n));
 
 function lengthChart(scan, layer, head) {
   const xs = scan.lengths.map(Math.log2);
@@ -129,7 +129,7 @@ function lengthChart(scan, layer, head) {
     tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
     legend: legend(["*measured", ...rules, "uniform"]),
     series: [
-      line("uniform", pairs(xs, scan.predictions.uniform), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),
+      line("uniform", pairs(xs, scan.predictions.uniform[layer]), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),
       ...rules.map((rule, i) => line(rule, pairs(xs, curves[i]), i + 1)),
       line("measured", pairs(xs, measured), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
     ],

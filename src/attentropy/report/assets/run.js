@@ -17,8 +17,8 @@ function startRun(payload) {
 }
 
 function runState(payload) {
-  const first = payload.statistics.find((one) => one.key === "normalized_entropy") ?? payload.statistics[0];
-  const state = { payload, statistic: first?.key, selected: null, filter: null, filterName: "", alarm: null };
+  const first = payload.statistics.find((one) => one.name === "normalized_entropy") ?? payload.statistics[0];
+  const state = { payload, statistic: first?.name, selected: null, filter: null, filterName: "", alarm: null };
   state.take = (fresh) => {
     const atEnd = state.run === undefined || state.step === lastKnown(state.run, state.statistic);
     state.payload = fresh;
@@ -44,7 +44,7 @@ function runSummary(state) {
   const tiles = [
     { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: `${whole(run.steps.length)} samples shown` },
     { label: "Loss", value: losses.length ? short(losses[losses.length - 1][1]) : NONE, note: losses.length && run.losses[run.losses.length - 1][1] === null ? "last finite value" : "last value" },
-    { label: "Alarms", value: whole(run.alarms.length), note: run.alarms.length ? `last at step ${whole(run.alarms[run.alarms.length - 1].step)}` : "none rang" },
+    { label: "Alarms", value: whole(run.alerts.length), note: run.alerts.length ? `last at step ${whole(run.alerts[run.alerts.length - 1].step)}` : "none rang" },
     { label: "Heads", value: whole(state.layers.reduce((sum, heads) => sum + heads, 0)), note: `${run.layers.length} layers` },
   ];
   const text = el(
@@ -76,7 +76,7 @@ function runHeatmap(state) {
     state.statistic = event.target.value;
     drawn.redraw();
     state.redrawCurves?.();
-  } }, ...state.statistics.map((one) => el("option", { value: one.key, text: one.label, selected: one.key === state.statistic })));
+  } }, ...state.statistics.map((one) => el("option", { value: one.name, text: one.label, selected: one.name === state.statistic })));
   const card = el(
     "section",
     { class: "card", "aria-label": "Heads" },
@@ -93,7 +93,7 @@ function runView(state) {
   return {
     layers: state.layers,
     current: () => {
-      const statistic = state.statistics.find((one) => one.key === state.statistic);
+      const statistic = state.statistics.find((one) => one.name === state.statistic);
       const tables = state.run.metrics[state.statistic];
       return { title: statistic.label, low: statistic.low, high: statistic.high, table: tables[state.step], ...colouring(statistic, tables) };
     },
@@ -106,12 +106,12 @@ function runView(state) {
       state.redrawMap();
       state.redrawCurves();
     },
-    findingsOf: (layer, head) => state.run.alarms.filter((alarm) => alarm.heads.some((pair) => same(pair, layer, head))),
+    findingsOf: (layer, head) => state.run.alerts.filter((alarm) => alarm.heads.some((pair) => same(pair, layer, head))),
   };
 }
 
 function alarmsCard(state) {
-  state.alarmButtons = state.run.alarms.map((alarm, index) =>
+  state.alarmButtons = state.run.alerts.map((alarm, index) =>
     el(
       "button",
       { class: "finding", type: "button", "aria-pressed": "false", onclick: () => chooseAlarm(state, state.alarm === index ? null : index) },
@@ -126,7 +126,7 @@ function alarmsCard(state) {
 }
 
 function chooseAlarm(state, index) {
-  const alarm = index === null ? null : state.run.alarms[index];
+  const alarm = index === null ? null : state.run.alerts[index];
   state.alarm = index;
   state.filter = alarm?.heads.length ? new Set(alarm.heads.map(([layer, head]) => `${layer}.${head}`)) : null;
   state.filterName = alarm?.name ?? "";
@@ -166,7 +166,7 @@ function alarmLines(state) {
   const colour = { critical: t.series[1], warning: t.series[4], note: t.muted };
   return {
     silent: true, symbol: "none", label: { show: false },
-    data: state.run.alarms.map((alarm) => ({ xAxis: alarm.step, lineStyle: { color: colour[alarm.severity], type: alarm.severity === "critical" ? "solid" : [5, 4], width: 1.5 } })),
+    data: state.run.alerts.map((alarm) => ({ xAxis: alarm.step, lineStyle: { color: colour[alarm.severity], type: alarm.severity === "critical" ? "solid" : [5, 4], width: 1.5 } })),
   };
 }
 

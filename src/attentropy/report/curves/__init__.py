@@ -14,7 +14,7 @@ from attentropy.report.curves.tables import Table
 
 
 @dataclass(frozen=True)
-class Figure:
+class TheoryFigure:
     """A file name, what it shows, its numbers, and how they are drawn on an axis."""
 
     name: str
@@ -23,30 +23,38 @@ class Figure:
     draw: Callable[[Any, Table], None]
 
 
-FIGURES: dict[str, Figure] = {
+FIGURES: dict[str, TheoryFigure] = {
     figure.name: figure
     for figure in (
-        Figure("sparsity_relu2", "Sparsity of squared-ReLU attention", tables.relu2, plots.relu2),
-        Figure("sparsity_identity", "Sparsity of linear scores", tables.identity, plots.identity),
-        Figure("sparsity_decay", "Sparsity of geometric decay", tables.decay, plots.decay),
-        Figure("sparsity_exp", "Sparsity of exp attention", tables.exponential, plots.exponential),
-        Figure(
+        TheoryFigure(
+            "sparsity_relu2", "Sparsity of squared-ReLU attention", tables.relu2, plots.relu2
+        ),
+        TheoryFigure(
+            "sparsity_identity", "Sparsity of linear scores", tables.identity, plots.identity
+        ),
+        TheoryFigure("sparsity_decay", "Sparsity of geometric decay", tables.decay, plots.decay),
+        TheoryFigure(
+            "sparsity_exp", "Sparsity of exp attention", tables.exponential, plots.exponential
+        ),
+        TheoryFigure(
             "entropy_spread", "Entropy and freezing", tables.entropy_spread, plots.entropy_spread
         ),
-        Figure(
+        TheoryFigure(
             "entropy_length",
             "Entropy under scale rules",
             tables.entropy_length,
             plots.entropy_length,
         ),
-        Figure("worst_deficit", "Worst-case deficit", tables.worst_deficit, plots.worst_deficit),
-        Figure(
+        TheoryFigure(
+            "worst_deficit", "Worst-case deficit", tables.worst_deficit, plots.worst_deficit
+        ),
+        TheoryFigure(
             "noise_error", "Output error under score noise", tables.noise_error, plots.noise_error
         ),
-        Figure(
+        TheoryFigure(
             "gradient_flow", "Gradient flow and entropy", tables.gradient_flow, plots.gradient_flow
         ),
-        Figure(
+        TheoryFigure(
             "position_amplitude",
             "Positional collapse",
             tables.position_amplitude,
@@ -57,8 +65,13 @@ FIGURES: dict[str, Figure] = {
 """Every figure by name."""
 
 
-def write(figure: Figure, folder: Path) -> list[Path]:
-    """Draw one figure into `folder`; the paths of its PNG, SVG and CSV."""
+def write(figure: TheoryFigure, folder: Path) -> list[Path]:
+    """Draw one figure into `folder`; the paths of its PNG, SVG and CSV.
+
+    Args:
+        figure: what to draw.
+        folder: where the files go.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     table = figure.table()
     paths = [folder / f"{figure.name}.{ending}" for ending in ("png", "svg", "csv")]

@@ -31,7 +31,14 @@ _STYLE = {
 def save(
     draw: Callable[[Any, Table], None], table: Table, title: str, paths: Iterable[Path]
 ) -> None:
-    """Draw on a fresh axis and write it to every path, the format following the ending."""
+    """Draw on a fresh axis and write it to every path, the format following the ending.
+
+    Args:
+        draw: draws a table on an axis.
+        table: the numbers.
+        title: stands above the axis.
+        paths: the files.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

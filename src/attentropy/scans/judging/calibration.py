@@ -1,6 +1,5 @@
 """Scales that hold the entropy of the trained length, and what they do to the text's perplexity."""
 
-import json
 import warnings
 from typing import Any
 
@@ -11,36 +10,44 @@ from attentropy.core.errors import UnsupportedError
 from attentropy.models.calibrate import as_they_are, calibrate
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
+from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.measuring.lengths import Windows
 from attentropy.scans.measuring.measure import has_decoder_beside, logits_of, read, text_loss
-from attentropy.scans.schema import Calibration, CalibrationRow, Model, Scan, ScanError
-
-CALL = 'at.steer(model, at.Plan.load("plan.json"))'
+from attentropy.scans.schema import Scan, ScannedModel
 
 
-def check(model: nn.Module, about: Model, tokens: Tensor, lengths: list[int]) -> None:
-    """Refuse before anything is measured what cannot be calibrated."""
+def check(model: nn.Module, about: ScannedModel, tokens: Tensor, lengths: list[int]) -> None:
+    """Refuse before anything is measured what cannot be calibrated.
+
+    Args:
+        model: the model.
+        about: the record of it.
+        tokens: one row of ids.
+        lengths: those that will be measured.
+    """
     _check_reach(about, lengths)
     _check_one_text(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     _check_steerable(model, tokens[None, : lengths[0]].to(device))
 
 
-def _check_reach(model: Model, lengths: list[int]) -> None:
+def _check_reach(model: ScannedModel, lengths: list[int]) -> None:
     """Calibration needs a length beyond the trained one; say so before anything is measured."""
     if len(lengths) < 2 or lengths[-1] <= (model.trained_length or lengths[0]):
         limit = model.trained_length or lengths[0]
-        raise ScanError(f"--calibrate needs a length beyond {limit:,}, got {lengths}")
+        text = "{calibrate} needs a length beyond {limit:,}, got {found}"
+        raise ScanError(text, limit=limit, found=lengths)
 
 
 def _check_one_text(model: nn.Module) -> None:
     """Lengths of an encoder and of a decoder are two things; say so before anything is measured."""
     if has_decoder_beside(model):
-        raise ScanError(
-            f"--calibrate takes models that read one text, and {type(model).__name__} has an "
-            "encoder and a decoder: scan without it, and use at.calibrate with your own batches"
+        text = (
+            "{calibrate} takes models that read one text, and {name} has an encoder and a decoder: "
+            "scan without it, and use at.calibrate with your own batches"
         )
+        raise ScanError(text, name=type(model).__name__)
 
 
 def _check_steerable(model: nn.Module, ids: Tensor) -> None:
@@ -50,48 +57,32 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
         with torch.no_grad(), warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
             read(model, ids)
     except UnsupportedError as error:
-        raise ScanError(
-            f"--calibrate takes models whose attention can be changed, and {type(model).__name__} "
-            "computes it by hand or with a kernel of its own: scan without it"
-        ) from error
+        text = (
+            "{calibrate} takes models whose attention can be changed, and {name} computes it by "
+            "hand or with a kernel of its own: scan without it"
+        )
+        raise ScanError(text, name=type(model).__name__) from error
     except Exception:  # a model that cannot read is told when it is measured
         return
     finally:
         handle.undo()
 
 
-def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Calibration:
-    """The plan for the lengths beyond the trained one, solved and measured on the same text."""
+def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Plan:
+    """The plan for the lengths beyond the trained one, solved and measured on the same text.
+
+    Args:
+        model: the model.
+        text: what it read, cut into windows.
+        scan: what was measured.
+    """
     home = words.home(scan)
     assert home is not None
     lengths = [length for length in scan.lengths if length >= home.length]
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     batches = [window.to(device) for window in text.cut(lengths[-1])]
-    plan = calibrate(model, batches, lengths, loss=_loss)
-    return _record(plan, [layer.name for layer in scan.layers])
+    return calibrate(model, batches, lengths, loss=_loss)
 
 
 def _loss(output: Any, ids: Tensor) -> tuple[float, int]:
     return text_loss(logits_of(output, ids), ids)
-
-
-def _record(plan: Plan, names: list[str]) -> Calibration:
-    rows = [
-        CalibrationRow(
-            length=effect.length,
-            entropy_before=effect.entropy_before,
-            entropy_after=effect.entropy_after,
-            perplexity_before=effect.perplexity_before,
-            perplexity_after=effect.perplexity_after,
-        )
-        for effect in plan.effects
-    ]
-    unheld = [(names.index(layer), head) for layer, head in plan.unheld if layer in names]
-    return Calibration(
-        reference=plan.reference,
-        hold=plan.hold,
-        call=CALL,
-        plan=json.loads(plan.to_json()),
-        rows=rows,
-        unheld=unheld,
-    )

@@ -3,11 +3,12 @@
 from statistics import median
 from typing import NamedTuple
 
-from attentropy.scans.schema import Finding, Measure, Number, Scan, Table
+from attentropy.models.diagnose import Finding
+from attentropy.scans.schema import HeadTable, Measure, Scan
 
 
 class Tile(NamedTuple):
-    """One figure of the summary."""
+    """One figure of the summary: what it is, the number, and a remark."""
 
     label: str
     value: str
@@ -17,7 +18,7 @@ class Tile(NamedTuple):
 def headline(scan: Scan) -> str:
     """One sentence: does attention keep its focus over the lengths measured?"""
     longest = scan.lengths[-1] if scan.lengths else 0
-    middle = median_of(scan.slopes)
+    middle = median_slope(scan)
     if middle is None:
         return f"Attention measured at {longest:,} tokens."
     if middle < 0.35:
@@ -28,35 +29,42 @@ def headline(scan: Scan) -> str:
 
 def sentences(scan: Scan) -> list[str]:
     """The summary: health, what is wrong, growth with length, language-model perplexity."""
-    total = count_heads(scan)
+    total = scan.heads
     sick = len(troubled(scan))
     said = [f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}."]
-    middle = median_of(scan.slopes)
+    middle = median_slope(scan)
     if middle is not None:
         said.append(
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
             "(0 is invariant, 1 is blurring)."
+        )
+    windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
+    if windowed:
+        said.append(
+            f"A window limits what {windowed:,} heads see, so that a longer text does not blur "
+            "them; their slope is taken against the keys that they can see, and left out of the "
+            "median."
         )
     perplexities = _perplexities(scan)
     if perplexities:
         said.append(perplexities)
     said += [f"Length {skip.length:,} was left out: {skip.reason}." for skip in scan.skipped]
     if not scan.complete:
-        said.append("The scan was stopped before its end; --resume goes on with it.")
+        said.append("The scan was stopped before its end; attentropy scan --resume goes on.")
     return said
 
 
 def tiles(scan: Scan) -> list[Tile]:
     """The figures beside the headline."""
-    total = count_heads(scan)
+    total = scan.heads
     healthy = total - len(troubled(scan))
     found = [Tile("Healthy heads", f"{healthy:,} / {total:,}", f"{healthy / total:.0%}")]
-    middle = median_of(scan.slopes)
+    middle = median_slope(scan)
     if middle is not None:
         found.append(Tile("Slope of H on log n", f"{middle:.2f}", "median; 0 invariant, 1 blurs"))
     best = home(scan)
     if best is not None:
-        share = median_of(best.statistics["normalized_entropy"])
+        share = median_of(best.table("normalized_entropy"))
         if share is not None:
             note = f"of the most possible, at {best.length:,}"
             found.append(Tile("Median entropy", f"{share:.0%}", note))
@@ -82,12 +90,13 @@ def troubled(scan: Scan) -> set[tuple[int, int]]:
     }
 
 
-def count_heads(scan: Scan) -> int:
-    """Heads of all layers."""
-    return sum(layer.heads for layer in scan.layers)
+def median_slope(scan: Scan) -> float | None:
+    """The median slope of entropy on log n, of the heads that see the whole text."""
+    numbers = [s.value for layer in scan.slopes for s in layer if s.against == "length"]
+    return median_of([numbers])
 
 
-def median_of(table: Table) -> Number:
+def median_of(table: HeadTable) -> float | None:
     """The median over all heads that have a number; None if none has."""
     numbers = [number for layer in table for number in layer if number is not None]
     return median(numbers) if numbers else None

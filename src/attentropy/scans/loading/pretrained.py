@@ -10,13 +10,20 @@ from typing import Any
 
 from torch import nn
 
-from attentropy.scans.schema import ScanError
+from attentropy.scans.errors import ScanError
 
 MISSING = 0.1  # share of the tensors that a file may lack
 
 
 def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any]) -> nn.Module:
-    """The model of the class that its config names."""
+    """The model of the class that its config names.
+
+    Args:
+        where: a folder, or a name on the hub.
+        dtype: the precision, by torch's name for it.
+        pickle: allow pickled weights.
+        options: for `from_pretrained`.
+    """
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
@@ -35,7 +42,12 @@ def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any])
 
 
 def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
-    """The tokenizer beside the model, None if there is none."""
+    """The tokenizer beside the model, None if there is none.
+
+    Args:
+        where: a folder, or a name on the hub.
+        options: for `from_pretrained`.
+    """
     transformers = _transformers(offline=options["local_files_only"])
     with _quiet():
         try:
@@ -50,7 +62,7 @@ def _transformers(*, offline: bool) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ScanError("MODEL needs transformers: pip install 'attentropy[hf]'") from error
+        raise ScanError("{model} needs transformers: pip install 'attentropy[hf]'") from error
     return transformers
 
 
@@ -68,7 +80,8 @@ def _check_fit(where: str, model: nn.Module, missing: Collection[str]) -> None:
     total = len(list(model.parameters()))
     if len(missing) > MISSING * total:
         count = f"{len(missing)} of {total} are missing"
-        raise ScanError(f"MODEL {where}: its weights do not fit its config: {count}")
+        text = "{model} {where}: its weights do not fit its config: {count}"
+        raise ScanError(text, where=where, count=count)
 
 
 @contextmanager
@@ -78,7 +91,8 @@ def _explained(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ScanError(f"MODEL {where} cannot be loaded: {lines[0]}") from error
+        text = "{model} {where} cannot be loaded: {why}"
+        raise ScanError(text, where=where, why=lines[0]) from error
 
 
 @contextmanager

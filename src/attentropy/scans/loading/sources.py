@@ -15,15 +15,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
-from attentropy.scans.schema import Model, ScanError
+from attentropy.scans.schema import ScannedModel
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """What the user allowed; nothing by default."""
+    """What the user allowed; nothing by default.
+
+    Attributes:
+        pickle: load pickled weights, which can run code.
+        remote_code: run code that a model folder brings.
+        download: fetch a model from the hub if it is not on this machine.
+    """
 
     pickle: bool = False
     remote_code: bool = False
@@ -54,7 +61,7 @@ class Source:
     """
 
     model: nn.Module
-    about: Model
+    about: ScannedModel
     tokenizer: str
     encode: Callable[[str], list[int]] | None
     decode: Callable[[int], str]
@@ -62,7 +69,13 @@ class Source:
 
 
 def load(name: str | None, placement: Placement, permissions: Permissions) -> Source:
-    """Find out what `name` means and load it; None is the embedded model."""
+    """Find out what `name` means and load it; None is the embedded model.
+
+    Args:
+        name: a folder, a .gguf file, package.module:factory, a name on the hub, or None.
+        placement: precision and device.
+        permissions: what may be loaded and run.
+    """
     if name is None:
         return _embedded(placement)
     path = Path(name)
@@ -72,12 +85,17 @@ def load(name: str | None, placement: Placement, permissions: Permissions) -> So
         return _from_factory(name, placement)
     if permissions.download and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         return _transformers(name, {}, placement, permissions)
-    hint = "" if permissions.download else " (--allow-download would look for it on the hub)"
-    raise ScanError(f"MODEL {name} does not exist{hint}")
+    hint = "" if permissions.download else " ({download} would look for it on the hub)"
+    raise ScanError("{model} {name} does not exist" + hint, name=name)
 
 
 def place(model: nn.Module, placement: Placement) -> nn.Module:
-    """The model in evaluation mode, in the precision and on the device asked for."""
+    """The model in evaluation mode, in the precision and on the device asked for.
+
+    Args:
+        model: the model.
+        placement: precision and device.
+    """
     import torch
 
     try:
@@ -87,7 +105,8 @@ def place(model: nn.Module, placement: Placement) -> nn.Module:
         return model.to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ScanError(f"--device {placement.device} cannot be used: {reason}") from error
+        text = "{device} {name} cannot be used: {reason}"
+        raise ScanError(text, name=placement.device, reason=reason) from error
 
 
 def byte_label(token: int) -> str:
@@ -103,10 +122,11 @@ def _embedded(placement: Placement) -> Source:
     about.source = "embedded"
     about.note = "byte-level, shipped with attentropy"
     call = "from attentropy.lab.embedded import load_embedded\nmodel = load_embedded()"
-    return Source(model, about, "bytes", _bytes, byte_label, call)
+    return Source(model, about, "bytes", byte_ids, byte_label, call)
 
 
-def _bytes(text: str) -> list[int]:
+def byte_ids(text: str) -> list[int]:
+    """The ids of a byte-level model: the bytes of the text in UTF-8."""
     return list(text.encode())
 
 
@@ -116,14 +136,16 @@ def _from_factory(name: str, placement: Placement) -> Source:
     try:
         model = factory()
     except (Exception, SystemExit) as error:
-        raise ScanError(f"MODEL {name} failed: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise ScanError("{model} {name} failed: {why}", name=name, why=why) from error
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
-        raise ScanError(f"MODEL {name} must return a torch.nn.Module, got {kind}")
+        text = "{model} {name} must return a torch.nn.Module, got {kind}"
+        raise ScanError(text, name=name, kind=kind)
     model = place(model, placement)
     about = describe_model(model, name, "factory", placement)
     call = f"from {module_name} import {attribute}\nmodel = {attribute}()"
-    return Source(model, about, "bytes", _bytes, byte_label, call)
+    return Source(model, about, "bytes", byte_ids, byte_label, call)
 
 
 def _import(module_name: str, attribute: str, name: str) -> Callable[[], Any]:
@@ -132,14 +154,18 @@ def _import(module_name: str, attribute: str, name: str) -> Callable[[], Any]:
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except ModuleNotFoundError as error:
-        raise ScanError(f"MODEL {name}: there is no module {error.name}") from error
+        text = "{model} {name}: there is no module {module}"
+        raise ScanError(text, name=name, module=error.name) from error
     except AttributeError as error:
-        raise ScanError(f"MODEL {name}: {module_name} has no {attribute}") from error
+        text = "{model} {name}: {module} has no {attribute}"
+        raise ScanError(text, name=name, module=module_name, attribute=attribute) from error
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ScanError(f"MODEL {name}: importing {module_name} failed: {reason}") from error
+        text = "{model} {name}: importing {module} failed: {reason}"
+        raise ScanError(text, name=name, module=module_name, reason=reason) from error
     if not callable(factory):
-        raise ScanError(f"MODEL {name}: {attribute} is not callable")
+        text = "{model} {name}: {attribute} is not callable"
+        raise ScanError(text, name=name, attribute=attribute)
     return factory
 
 
@@ -193,9 +219,16 @@ def _predicts(model: nn.Module) -> bool:
     return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
 
 
-def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> Model:
-    """The record of a loaded model."""
-    return Model(
+def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> ScannedModel:
+    """The record of a loaded model.
+
+    Args:
+        model: the model.
+        name: how people call it.
+        kind: where it comes from.
+        placement: precision and device.
+    """
+    return ScannedModel(
         name=name,
         source=name,
         kind=kind,
@@ -203,6 +236,52 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=placement.dtype,
         device=placement.device,
-        trained_length=checkpoints.trained_length(model),
-        maximum_length=checkpoints.maximum_length(model),
+        trained_length=trained_length(model),
+        maximum_length=maximum_length(model),
     )
+
+
+def trained_length(model: nn.Module) -> int | None:
+    """The length that the model was trained at, as far as its attributes or config say."""
+    own = getattr(model, "trained_length", None)
+    if isinstance(own, int):
+        return own
+    config = _text_config(model)
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
+    known = (original, getattr(config, "max_position_embeddings", None))
+    found = next((value for value in known if isinstance(value, int) and value > 0), None)
+    return found or _positive(getattr(config, "n_positions", None))
+
+
+def maximum_length(model: nn.Module) -> int | None:
+    """The longest input: as many as there are learned positions, None if they are computed."""
+    own = getattr(model, "maximum_length", None)
+    if isinstance(own, int):
+        return own
+    tables = [
+        module.num_embeddings - _offset(module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding)
+        and ("position" in name or name.endswith("wpe"))
+        and "relative" not in name
+    ]
+    return min(tables, default=None)
+
+
+def _offset(module: nn.Embedding) -> int:
+    """Positions that a table keeps for itself (OPT and BART 2, RoBERTa padding + 1)."""
+    offset = getattr(module, "offset", None)
+    if isinstance(offset, int):
+        return offset
+    return 0 if module.padding_idx is None else module.padding_idx + 1
+
+
+def _text_config(model: nn.Module) -> Any:
+    config = getattr(model, "config", None)
+    read = getattr(config, "get_text_config", None)
+    return read() if callable(read) else config
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

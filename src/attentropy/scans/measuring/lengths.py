@@ -1,54 +1,65 @@
 """Which lengths to measure, and the windows of text at each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from torch import Tensor
 
-from attentropy.scans.schema import Model, ScanError, Skipped
+from attentropy.core.errors import ArgumentTypeError
+from attentropy.scans.errors import ScanError
+from attentropy.scans.schema import ScannedModel, Skipped
 
 SHORTEST = 64
 REACH = 4
 ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
 
 
-def parse(text: str) -> list[int]:
-    """`64,128,256` as increasing integers.
+def check(lengths: Sequence[int]) -> list[int]:
+    """The lengths themselves if they are integers of at least 2 that increase.
 
-    >>> parse("64, 128")
+    >>> check([64, 128])
     [64, 128]
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ScanError(f"--lengths must be integers such as 64,128,256, got {text!r}")
-    return check([int(part) for part in parts])
-
-
-def check(lengths: Sequence[int]) -> list[int]:
-    """The lengths themselves if they are at least 2 and increase."""
+    if isinstance(lengths, str) or not isinstance(lengths, Iterable):
+        raise ArgumentTypeError("lengths", "a list of integers", repr(lengths))
     found = list(lengths)
+    if any(isinstance(n, bool) or not isinstance(n, Integral) for n in found):
+        raise ArgumentTypeError("lengths", "a list of integers", found)
     if not found or found != sorted(set(found)) or found[0] < 2:
-        raise ScanError(f"--lengths must increase and be 2 or more, got {found}")
-    return found
+        raise ScanError("{lengths} must increase and be 2 or more, got {found}", found=found)
+    return [int(length) for length in found]
 
 
-def default(model: Model, tokens: int) -> list[int]:
+def default(model: ScannedModel, tokens: int) -> list[int]:
     """Powers of two from 64 to four times the trained length, as far as model and text go.
 
     The trained length itself is among them, because it is what the others are compared with.
+
+    Args:
+        model: the record of the model.
+        tokens: the number of tokens that there are.
     """
     trained = model.trained_length
     top = min(REACH * (trained or SHORTEST), model.maximum_length or tokens, tokens)
     if top < 2:
-        raise ScanError(f"the text is too short: it has {tokens} tokens")
+        raise ScanError("the text is too short: it has {count} tokens", count=tokens)
     doubled = {SHORTEST << i for i in range(40) if SHORTEST << i <= top}
     if trained is not None and trained <= top:
         doubled.add(trained)
     return sorted(doubled) or [top]
 
 
-def usable(lengths: Sequence[int], model: Model, tokens: int) -> tuple[list[int], list[Skipped]]:
-    """The lengths that model and text allow, and the others with the limit they break."""
+def usable(
+    lengths: Sequence[int], model: ScannedModel, tokens: int
+) -> tuple[list[int], list[Skipped]]:
+    """The lengths that model and text allow, and the others with the limit they break.
+
+    Args:
+        lengths: those that were asked for.
+        model: the record of the model.
+        tokens: the number of tokens that there are.
+    """
     kept, skipped = [], []
     for length in lengths:
         if model.maximum_length is not None and length > model.maximum_length:
@@ -60,7 +71,9 @@ def usable(lengths: Sequence[int], model: Model, tokens: int) -> tuple[list[int]
             continue
         skipped.append(Skipped(length=length, reason=reason))
     if not kept:
-        raise ScanError(f"no length can be measured: {skipped[0].length:,}: {skipped[0].reason}")
+        first = skipped[0]
+        text = "no length can be measured: {length:,}: {reason}"
+        raise ScanError(text, length=first.length, reason=first.reason)
     return kept, skipped
 
 
@@ -80,11 +93,21 @@ class Windows:
 
     @classmethod
     def of(cls, ids: Tensor, lengths: Sequence[int], *, batch: int) -> "Windows":
-        """`batch` windows of the longest length, or a few thousand tokens if that is more."""
+        """`batch` windows of the longest length, or a few thousand tokens if that is more.
+
+        Args:
+            ids: one row of tokens.
+            lengths: those that will be cut.
+            batch: the number of windows of the longest length in one forward pass.
+        """
         room = batch * max(lengths)
         return cls(ids, min(len(ids), max(room, ENOUGH)), room)
 
     def cut(self, length: int) -> Iterator[Tensor]:
-        """Rows [B, length], as many at a time as one pass has room for."""
+        """Rows [B, length], as many at a time as one pass has room for.
+
+        Args:
+            length: the number of tokens in a window.
+        """
         rows = self.ids[: self.budget // length * length].view(-1, length)
         yield from rows.split(max(1, self.room // length))

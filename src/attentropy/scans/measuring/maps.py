@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
+from attentropy.core.statistics import HeadRow
 from attentropy.core.visibility import ALL
 from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.accumulators import Owner
@@ -15,7 +16,7 @@ from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
 from attentropy.scans.measuring.measure import read
-from attentropy.scans.schema import Layer, Maps
+from attentropy.scans.schema import Maps
 
 SIDES = (256, 128, 64, 32, 16)
 ROOM = 1_300_000  # bytes of all maps before compression
@@ -42,9 +43,16 @@ class _Mapper(Recorder):
 
 
 def draw_maps(
-    model: nn.Module, tokens: Tensor, layers: list[Layer], *, label: Callable[[int], str]
+    model: nn.Module, tokens: Tensor, layers: list[HeadRow], *, label: Callable[[int], str]
 ) -> Maps | None:
-    """Maps of the first tokens, at most 256, as large as a page of so many heads has room for."""
+    """Maps of the first tokens, at most 256, as large as a page of so many heads has room for.
+
+    Args:
+        model: the model.
+        tokens: one row of ids.
+        layers: a row of each layer, in the order of the model.
+        label: one token id to text.
+    """
     side = side_for(sum(layer.heads for layer in layers), len(tokens))
     if side is None:
         return None
@@ -56,7 +64,7 @@ def draw_maps(
         read(model, tokens[:length].view(1, -1).to(device))
     data, peak = {}, {}
     for index, layer in enumerate(layers):
-        for head, weights in enumerate(mapper.maps.get(layer.name, ())):
+        for head, weights in enumerate(mapper.maps.get(layer.place, ())):
             data[f"{index}.{head}"], peak[f"{index}.{head}"] = pack(weights)
     starts = tokens[: length : length // side].tolist()
     labels = [label(token) for token in starts]
@@ -64,13 +72,23 @@ def draw_maps(
 
 
 def side_for(heads: int, tokens: int) -> int | None:
-    """The largest side for which the maps of all heads have room; None if the text is too short."""
+    """The largest side for which the maps of all heads have room; None if the text is too short.
+
+    Args:
+        heads: the number of heads.
+        tokens: the number of tokens that there are.
+    """
     fits = (side for side in SIDES if heads * side * side <= ROOM and side <= tokens)
     return next(fits, None)
 
 
 def pool(weights: Tensor, side: int) -> Tensor:
-    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n."""
+    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n.
+
+    Args:
+        weights: attention weights [..., n, n].
+        side: the number of blocks in a row.
+    """
     block = weights.shape[-1] // side
     return weights.unflatten(-1, (side, block)).mean(-1).unflatten(-2, (side, block)).mean(-2)
 

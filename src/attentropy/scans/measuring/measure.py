@@ -5,65 +5,100 @@ Memory is that of one forward pass: rows are folded into bins after each.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.models.record.rows import HeadRow
+from attentropy.core.statistics import HeadRow, by_place
+from attentropy.models.record.profile import Bins, Profile, merged
 from attentropy.models.watch import Watch
-from attentropy.scans.judging.statistics import DIAGNOSTIC, STATISTIC
-from attentropy.scans.measuring.along import Along
-from attentropy.scans.schema import Layer, Measure, Number, ScanError
+from attentropy.scans.schema import Measure
 
 CHUNK = 128  # positions whose logits are compared with the text at a time
+BINS = 24  # of query positions in a profile
 
 
-class Found(NamedTuple):
-    """What one length gave: the record, and the layers that it is about."""
+def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Measure:
+    """Read windows of one length with the model, and measure every head.
 
-    measure: Measure
-    layers: list[Layer]
-
-
-def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Found:
-    """Read the windows ([B, n] each, the same n); `tick` hears the tokens done."""
+    Args:
+        model: the model.
+        windows: ids [B, n] each, all of the same n.
+        tick: is told how many tokens were read, after every forward pass.
+    """
     began = time.perf_counter()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    along, loss, predicted, sequences, length = Along(), 0.0, 0, 0, 0
+    passes: list[list[Profile]] = []
+    sizes: list[int] = []
+    loss, predicted, length = 0.0, 0, 0
     with torch.no_grad(), Watch(model, keep="rows") as watch:
         for window in windows:
             ids = window.to(device)
-            sequences, length = sequences + ids.shape[0], ids.shape[1]
             nats, count = text_loss(logits_of(read(model, ids), ids), ids)
-            loss, predicted = loss + nats, predicted + count
+            loss, predicted, length = loss + nats, predicted + count, ids.shape[1]
             watch.require()
-            along.add(watch, weight=ids.shape[0])
+            passes.append(_folded(watch))
+            sizes.append(len(ids))
             tick(ids.numel())
-    rows = [row for row in watch.heads() if row.phase == "forward"]
-    layers = [_layer(heads) for heads in by_layer(rows)]
-    is_reader = predicted > 0 and all(layer.causal for layer in layers)
-    mean = loss / predicted if is_reader else None
-    found = Measure(
+    rows = forward_rows(watch.heads())
+    reads_on = predicted > 0 and all(row.causal for row in rows)
+    mean = loss / predicted if reads_on else None
+    return Measure(
         length=length,
-        sequences=sequences,
-        tokens=sequences * length,
+        sequences=sum(sizes),
+        tokens=sum(sizes) * length,
         seconds=round(time.perf_counter() - began, 4),
-        statistics=tables(rows),
-        profile=along.profile(),
+        rows=rows,
+        profiles=[_rounded(merged(parts, sizes)) for parts in zip(*passes, strict=True)],
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
     )
-    return Found(found, layers)
+
+
+def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
+    """The rows of forward passes, their places numbered from 0."""
+    places = by_place(row for row in rows if row.phase == "forward")
+    return [
+        msgspec.structs.replace(row, index=index)
+        for index, heads in enumerate(places)
+        for row in heads
+    ]
+
+
+def _folded(watch: Watch) -> list[Profile]:
+    """The profiles of one pass; the rows that the watch kept of it are let go."""
+    found = [one for one in watch.profiles(BINS) if one.phase == "forward"]
+    for _, slot in watch.places():
+        slot.kept.clear()
+    return found
+
+
+def _rounded(profile: Profile) -> Profile:
+    """Curves to five significant digits: there are many of them in a file."""
+
+    def short(curve: Bins) -> Bins:
+        return [None if value is None else float(f"{value:.5g}") for value in curve]
+
+    return msgspec.structs.replace(
+        profile,
+        visible=short(profile.visible),
+        entropy=[short(curve) for curve in profile.entropy],
+        distance=[short(curve) for curve in profile.distance],
+    )
 
 
 def read(model: nn.Module, ids: Tensor) -> Any:
     """One forward pass, without a cache where the model would make one.
 
     A model of an encoder and a decoder reads the same text with both.
+
+    Args:
+        model: the model.
+        ids: tokens [B, n].
     """
     config = getattr(model, "config", None)
     options: dict[str, Any] = {}
@@ -75,12 +110,17 @@ def read(model: nn.Module, ids: Tensor) -> Any:
 
 
 def has_decoder_beside(model: nn.Module) -> bool:
-    """Does a decoder read besides what the encoder reads?"""
+    """True if a decoder reads besides what the encoder reads."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
-    """Negative log-likelihood of each next token, summed, and how many there were."""
+    """Negative log-likelihood of each next token, summed, and the number of tokens predicted.
+
+    Args:
+        logits: [B, n, vocabulary]; None gives (0, 0).
+        ids: the tokens [B, n].
+    """
     if logits is None:
         return 0.0, 0
     total = torch.zeros((), dtype=torch.float64, device=ids.device)
@@ -90,45 +130,14 @@ def text_loss(logits: Tensor | None, ids: Tensor) -> tuple[float, int]:
     return float(total), ids.shape[0] * (ids.shape[1] - 1)
 
 
-def by_layer(rows: Sequence[HeadRow]) -> list[list[HeadRow]]:
-    """Rows of one place of the model together, in order."""
-    return [list(heads) for _, heads in groupby(rows, key=lambda row: row.index)]
-
-
-def tables(rows: Sequence[HeadRow]) -> dict[str, list[list[Number]]]:
-    """[layer][head] for every statistic."""
-    layers = by_layer(rows)
-    return {
-        key: [[number(getattr(row, key)) for row in heads] for heads in layers]
-        for key in (*STATISTIC, *DIAGNOSTIC)
-    }
-
-
-def number(value: float) -> Number:
-    """A finite number to seven significant digits, None for the others.
-
-    >>> number(0.123456789), number(float("nan"))
-    (0.1234568, None)
-    """
-    return float(f"{value:.7g}") if math.isfinite(value) else None
-
-
 def logits_of(output: Any, ids: Tensor) -> Tensor | None:
-    """The output if it scores every token of the vocabulary after every position."""
+    """The output if it scores every token of the vocabulary after every position.
+
+    Args:
+        output: what the model returned.
+        ids: tokens [B, n] that it read.
+    """
     found = getattr(output, "logits", output)
     if not isinstance(found, Tensor) or found.shape[:2] != ids.shape or found.ndim != 3:
         return None
     return found if found.shape[-1] > int(ids.max()) else None
-
-
-def _layer(heads: list[HeadRow]) -> Layer:
-    first = heads[0]
-    if [row.head for row in heads] != list(range(first.heads)):
-        raise ScanError(f"{first.layer} has heads {[row.head for row in heads]}, not all of them")
-    return Layer(
-        name=f"{first.layer}#{first.call}" if first.call else first.layer,
-        heads=first.heads,
-        head_dim=first.head_dim,
-        kind="cross" if first.kind == "cross" else "self",
-        causal=first.causal,
-    )

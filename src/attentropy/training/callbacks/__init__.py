@@ -1,1 +1,1 @@
-"""Where other tools are met: trainers and sinks. Each is imported only when it is used."""
+"""Callbacks for trainers of other libraries. Each is imported only when it is used."""

@@ -7,33 +7,45 @@ trainer's own `log` is where they are added.
 
 import sys
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
 from attentropy.training.alarms import Alarm
+from attentropy.training.loggers import Logger, by_old_name
 from attentropy.training.metrics import Metrics
-from attentropy.training.monitor import Monitor, Sink
+from attentropy.training.monitor import Monitor
 
 
 class AttentionCallback(TrainerCallback):
     """Samples one optimizer step in `every`; arguments are those of Monitor.
 
-    `sinks` is empty if it is not given: the Trainer's reporters get the numbers. Pass
-    `sinks=None` for a run store besides. An alarm whose action is `stop` ends the training.
+    An alarm whose action is `stop` ends the training.
+
+    Args:
+        every: one optimizer step in so many is sampled, the first included.
+        loggers: callables (metrics, step); none by default, because the Trainer's reporters
+            get the numbers. Pass None for a run store besides.
+        alarms: values of attentropy.training.alarms; by default all of them, each warning.
+        worst: how many of the worst heads are logged one by one.
+        name: the name of the run, for the run store.
+        sinks: the old name of `loggers`; gives a DeprecationWarning.
     """
 
     def __init__(
         self,
         *,
         every: int = 50,
-        sinks: Sequence[Sink] | None = (),
+        loggers: Sequence[Logger] | None = (),
         alarms: Sequence[Alarm] | None = None,
         worst: int = 5,
         name: str | None = None,
+        sinks: Sequence[Logger] | EllipsisType | None = ...,
     ) -> None:
         self.options: dict[str, Any] = {
-            "every": every, "sinks": sinks, "alarms": alarms, "worst": worst, "name": name,
+            "every": every, "loggers": by_old_name(loggers, sinks), "alarms": alarms,
+            "worst": worst, "name": name,
         }  # fmt: skip
         self.monitor: Monitor | None = None
         self._pending: Metrics | None = None

@@ -6,7 +6,6 @@ all of it under the `slow` mark.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -15,19 +14,8 @@ from pathlib import Path
 import pytest
 
 from attentropy.kernels.triton.ahead import resources
-from attentropy.kernels.triton.ahead.cases import (
-    EVERYTHING,
-    FEATURES,
-    ROWS,
-    Case,
-    cases,
-    launch_of,
-    problem,
-    served,
-)
-from attentropy.kernels.triton.ahead.occupancy import PROCESSORS, resident_warps
-from attentropy.kernels.triton.ahead.sass import instructions, main_loop, operations
-from attentropy.kernels.triton.configs import ROWWISE, TABLE
+from attentropy.kernels.triton.ahead.cases import FEATURES, cases
+from attentropy.kernels.triton.ahead.occupancy import PROCESSORS
 
 DOCS = Path(__file__).parents[4] / "docs"
 RECORD = DOCS / "gpu_resources.jsonl"
@@ -80,38 +68,6 @@ def test_the_docs_state_the_occupancy_that_is_checked_and_hold_the_tables():
         assert resources.markdown(resources.load(RECORD)[1], features=features) in PAGE
 
 
-def test_every_configuration_is_compiled_and_as_it_would_be_chosen():
-    used = set()
-    for case in cases():
-        assert case.config in launch_of(case).choices
-        if case.kernel in ROWS:
-            assert case.config == ROWWISE[0]
-            continue
-        kernel = next(name for name in TABLE if case.kernel in served(name))
-        assert case.config in problem(case).configs(kernel)
-        used.add((kernel, case.dtype == "float32", case.width, problem(case).laden, case.config))
-    wanted = {
-        (name.removeprefix("laden "), precise, width, name.startswith("laden"), config)
-        for name, kinds in TABLE.items()
-        for precise, widths in kinds.items()
-        for width, choices in widths.items()
-        for config in choices
-    }
-    assert wanted <= used
-    assert {case.feature for case in cases()} == {"causal", EVERYTHING, *FEATURES}
-
-
-def test_what_is_compiled_to_decode_is_what_its_name_says():
-    for kernel, partial, safe in (
-        ("decode", True, False), ("unsplit decode", False, False), ("safe decode", False, True)
-    ):  # fmt: skip
-        args = launch_of(Case(kernel, 64, "bfloat16", ROWWISE[0])).args
-        assert args["PACK"]
-        assert (args["partial"] is not None, args["SAFE"]) == (partial, safe)
-    join = launch_of(Case("join", 64, "bfloat16", ROWWISE[0]))
-    assert join.kernel.__name__ == "join"
-
-
 def test_a_comment_does_not_change_the_fingerprint_and_code_does(tmp_path, monkeypatch):
     def of(source):
         (tmp_path / "state.py").write_text(source)
@@ -129,7 +85,7 @@ def test_a_record_is_completed_not_repeated(tmp_path, monkeypatch):
 
     def measure(case, arch):
         asked.append((case, arch))
-        return resources.Found(*resources.identity(case, arch), 100, 0, 1024, 16)
+        return resources.ProgramResources(*resources.identity(case, arch), 100, 0, 1024, 16)
 
     monkeypatch.setattr(resources, "measure", measure)
     some = [(case, 80) for case in cases()][:5]
@@ -158,12 +114,6 @@ def test_all_are_compiled_again(feature):
     check(compiled("--feature", feature))
 
 
-@linux
-@pytest.mark.slow
-def test_the_docs_count_what_the_statistics_add():
-    assert run("share").strip() in PAGE
-
-
 def test_refuses_to_compile_in_the_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
@@ -171,48 +121,3 @@ def test_refuses_to_compile_in_the_interpreter():
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "needs TRITON_INTERPRET unset" in done.stderr
-
-
-@linux
-def test_nvidia_tools_are_there():
-    from attentropy.kernels.triton.ahead.compiling import tool
-
-    assert shutil.which(tool("cuobjdump"))
-
-
-@pytest.mark.parametrize(
-    ("taken", "warps"),
-    [
-        ({"arch": 80, "registers": 255, "shared": 0, "warps": 8}, 8),
-        ({"arch": 80, "registers": 128, "shared": 0, "warps": 4}, 16),
-        ({"arch": 80, "registers": 32, "shared": 100 * 1024, "warps": 4}, 4),
-        ({"arch": 90, "registers": 32, "shared": 100 * 1024, "warps": 4}, 8),
-        ({"arch": 80, "registers": 32, "shared": 200 * 1024, "warps": 4}, 0),
-        ({"arch": 100, "registers": 16, "shared": 0, "warps": 4}, 64),
-    ],
-)
-def test_resident_warps(taken, warps):
-    assert resident_warps(**taken) == warps
-
-
-def test_counts_the_shortest_loop_that_multiplies_matrices():
-    sass = """Function:forward
---:-:-:-:1\tFADD R1, R2, R3;
-LBB1:
-02:-:-:-:8\tHMMA.16816.F32.BF16 R60, R72.reuse, R40, RZ;
---:-:-:-:1\t@P0 FFMA R1, R2, R3, R4;
---:-:-:-:1\tSHFL.BFLY PT, R1, R2, 0x1, 0x1f;
---:-:-:-:5\t@P1 BRA LBB1;
-LBB2:
-02:-:-:-:8\tHMMA.16816.F32.BF16 R60, R72.reuse, R40, RZ;
---:-:-:-:1\tFADD R1, R2, R3;
---:-:-:-:1\tFADD R1, R2, R3;
---:-:-:-:1\tFADD R1, R2, R3;
---:-:-:-:5\tBRA LBB2;
-LBB3:
---:-:-:-:5\tBRA LBB3;
-"""
-    loop = main_loop(sass)
-    assert loop == ["HMMA", "FFMA", "SHFL", "BRA"]
-    assert operations(loop) == 130
-    assert instructions(loop) == 2

@@ -4,7 +4,7 @@ import pytest
 
 from attentropy.kernels.triton.ahead.roofline import (
     PASSES,
-    Shape,
+    CallShape,
     best_time,
     flops,
     markdown,
@@ -14,7 +14,7 @@ from attentropy.kernels.triton.ahead.roofline import (
 )
 from attentropy.kernels.triton.configs import TABLE
 
-SHAPE = Shape(heads=1, length=1000, width=64)
+SHAPE = CallShape(heads=1, length=1000, width=64)
 
 
 def test_written_out():
@@ -23,8 +23,8 @@ def test_written_out():
 
 
 def test_the_bound_is_the_slower_of_both():
-    by_memory = best_time(Shape(heads=1, length=1, width=64), arch=80, products=2, tensors=4)
-    assert by_memory == traffic(Shape(heads=1, length=1, width=64), 4) / 2.0e12
+    by_memory = best_time(CallShape(heads=1, length=1, width=64), arch=80, products=2, tensors=4)
+    assert by_memory == traffic(CallShape(heads=1, length=1, width=64), 4) / 2.0e12
     assert best_time(SHAPE, arch=80, products=2, tensors=4) == flops(SHAPE, 2) / 312e12
 
 

@@ -5,8 +5,8 @@ import torch
 
 import attentropy as at
 from attentropy.kernels.triton import plan_forward
-from attentropy.kernels.triton.problem import Problem
 from tests.cases import Shape, assert_same, run
+from tests.kernels.triton.problems import problem as made
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -14,8 +14,7 @@ LONG = Shape(batch=1, heads=4, key_heads=2, queries=1, keys=600)
 
 
 def problem(shape):
-    q, k, v = (x.detach() for x in shape.tensors(torch.float32))
-    return Problem(q=q, k=k, v=v, scale=torch.ones(1, 1, 1))
+    return made(*(x.detach() for x in shape.tensors(torch.float32)))
 
 
 def test_few_queries_and_many_keys_are_cut_into_shares():

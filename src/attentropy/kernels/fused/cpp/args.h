@@ -1,4 +1,7 @@
-// The C ABI: one block of 8-byte fields, in the order in which fused.py lists them.
+// The C ABI: one block of 8-byte fields. This is the only description of its layout: block.py reads
+// the names below and fills the fields by name, and a library tells by a hash of this struct which
+// one it was compiled with. An array belongs to the pointer before it: strides in elements, of
+// batch, head and token, or of the four dimensions of a table of pairs; 0 where it is broadcast.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +10,12 @@ typedef int32_t (*ParallelFor)(int64_t begin, int64_t end, int64_t grain, RangeB
 
 struct Args {
     int64_t B, H, Hk, Q, K, D, Dv;
-    const char *q, *k, *v;
-    int64_t qs[3], ks[3], vs[3];  // strides of batch, head, token, in elements
+    const char* q;
+    int64_t qs[3];
+    const char* k;
+    int64_t ks[3];
+    const char* v;
+    int64_t vs[3];
     const float* scale;
     int64_t scales[3];
     const int32_t* lo;
@@ -25,19 +32,23 @@ struct Args {
     double softcap;  // 0: none
     char* out;
     int64_t outs[3];
-    // Rows are contiguous [B,H,Q]. `shift` is ln of the sum of e^(s - max_logit): the backward
-    // pass needs ln p = (s - max_logit) - shift without the rounding of lse.
-    float *entropy, *lse, *max_logit, *collision, *shift;
+    // Rows are contiguous [B,H,Q]. `log_l` is ln of the sum of e^(s - max_logit): the backward
+    // pass needs ln p = (s - max_logit) - log_l without the rounding of lse.
+    float *entropy, *lse, *max_logit, *collision, *log_l;
     int64_t* argmax;
     const char* dout;
     int64_t douts[3];
     const float *dentropy, *dlse, *dcollision;
-    char *dq, *dk, *dv;
-    int64_t dqs[3], dks[3], dvs[3];
+    char* dq;
+    int64_t dqs[3];
+    char* dk;
+    int64_t dks[3];
+    char* dv;
+    int64_t dvs[3];
     float* dscale;  // [B,H,Q], or null
-    float* dbias;
-    int64_t dbiass[4];  // 0 where the bias is broadcast; `dbias` comes zeroed
-    float* drelative;   // [H, 2 * reach + 1], zeroed, or null
+    float* dbias;   // comes zeroed
+    int64_t dbiass[4];
+    float* drelative;  // [H, 2 * reach + 1], zeroed, or null
     int64_t bf16, threads;
     ParallelFor parallel_for;
 };

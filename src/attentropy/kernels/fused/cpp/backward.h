@@ -174,7 +174,7 @@ struct BackwardPass {
         for (; d + W <= a.Dv; d += W) acc += load(out + d) * load(g + d);
         for (; d < a.Dv; ++d) delta += to_float(out[d]) * to_float(g[d]);
         delta += sum(acc);
-        if (a.max_logit[r] != -INF) top[i] = a.max_logit[r], shift[i] = a.shift[r];
+        if (a.max_logit[r] != -INF) top[i] = a.max_logit[r], shift[i] = a.log_l[r];
         dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
         dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
         c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];

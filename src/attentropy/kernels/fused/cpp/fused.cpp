@@ -46,4 +46,7 @@ EXPORT double attentropy_peak() {
     return best;
 }
 EXPORT void attentropy_poison(int32_t on) { poisoned = on != 0; }
-EXPORT int64_t attentropy_fields() { return sizeof(Args) / 8; }
+
+// Which struct Args, and which sources and flags, this library was compiled from; see build.py.
+EXPORT const char* attentropy_interface() { return "attentropy interface " ATTENTROPY_INTERFACE; }
+EXPORT const char* attentropy_sources() { return "attentropy sources " ATTENTROPY_SOURCES; }

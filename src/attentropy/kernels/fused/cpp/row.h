@@ -26,7 +26,7 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     std::memcpy(a.lse + row, &lse, n * 4);
     std::memcpy(a.max_logit + row, &s.m, n * 4);
     std::memcpy(a.collision + row, &collision, n * 4);
-    std::memcpy(a.shift + row, &shift, n * 4);
+    std::memcpy(a.log_l + row, &shift, n * 4);
     vl index = __builtin_convertvector(best, vl);
     std::memcpy(a.argmax + row, &index, n * 8);
     return blind ? vf{} : inverse;

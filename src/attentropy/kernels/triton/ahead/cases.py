@@ -11,9 +11,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attentropy.kernels.triton.configs import ROWWISE, TABLE, Config
+from attentropy.core.call import Call
+from attentropy.core.masks.extent import Extent
+from attentropy.core.visibility import Visibility
+from attentropy.core.weights import Softmax
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.softmax_results import FLOWING
+from attentropy.kernels.triton.configs import ROWWISE, TABLE, TileSizes
 from attentropy.kernels.triton.launch import Launch
-from attentropy.kernels.triton.plan_backward import Cotangents, Needs, plan_backward
+from attentropy.kernels.triton.plan_backward import plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
 from attentropy.kernels.triton.problem import Problem
 
@@ -34,17 +40,17 @@ LONE = "gradient of the output only"
 
 
 @dataclass(frozen=True)
-class Case:
+class CompiledCase:
     """One kernel with one configuration on one kind of call."""
 
     kernel: str
     width: int
     dtype: str
-    config: Config
+    config: TileSizes
     feature: str = "causal"
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompiledCase]:
     """Causal attention, or all features at once, in every configuration; each feature at a width.
 
     `safe` configurations come once for each kernel that they serve. float16, which shares its
@@ -53,19 +59,19 @@ def cases() -> Iterator[Case]:
     for dtype in DTYPES:
         half = dtype == "float16"
         for kernel in () if half else ROWS:
-            yield from (Case(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
+            yield from (CompiledCase(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
         for kernel, kinds in TABLE.items():
             if half and kernel not in PLAIN:
                 continue
             feature = EVERYTHING if kernel.startswith("laden") else "causal"
             for width, choices in kinds[dtype == "float32"].items():
                 for name in served(kernel):
-                    yield from (Case(name, width, dtype, c, feature) for c in choices)
+                    yield from (CompiledCase(name, width, dtype, c, feature) for c in choices)
     for feature, change in FEATURES.items():
         if feature != EVERYTHING:
             for kernel in PLAIN[2:] if feature == LONE else PLAIN:
-                plain = Case(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
-                choices = change(problem(plain)).configs(kernel)
+                plain = CompiledCase(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
+                choices = Problem(change(problem(plain).call)).configs(kernel)
                 yield replace(plain, config=choices[0], feature=feature)
 
 
@@ -75,15 +81,14 @@ def served(kernel: str) -> tuple[str, ...]:
     return SERVED.get(plain, (plain,))
 
 
-def launch_of(case: Case, *, stats: bool = True) -> Launch:
+def launch_of(case: CompiledCase, *, stats: bool = True) -> Launch:
     """The launch that the case is about."""
     what = problem(case)
-    needs = Needs(what.scale.shape[-1] > 1, what.bias is not None, what.relative is not None)
+    needs = {name: getattr(what.call, name) is not None for name in INPUTS}
+    needs["scale"] = what.call.scale.shape[-1] > 1
     ahead, written = plan_forward(what, stats=stats)
-    grads = Cotangents(written.out, written.entropy, written.lse, written.collision)
-    if case.feature == LONE:
-        grads = Cotangents(written.out, None, None, None)
-    back, _ = plan_backward(what, written, grads, needs)
+    flowing = ("out",) if case.feature == LONE else FLOWING
+    back, _ = plan_backward(what, written, {n: getattr(written, n) for n in flowing}, needs)
     names = ("coefficients", "queries", "keys", "safe queries", "safe keys")
     places = {"forward": ahead[0], "join": ahead[1], "safe forward": ahead[-1]}
     places |= dict(zip(names, back, strict=False))
@@ -93,74 +98,81 @@ def launch_of(case: Case, *, stats: bool = True) -> Launch:
     return replace(places[name], choices=(case.config,))
 
 
-def problem(case: Case) -> Problem:
+def problem(case: CompiledCase) -> Problem:
     """A call of the case's width, kind of input and feature."""
     queries = 1 if case.kernel in DECODING else LENGTH
     batch = 1 if case.kernel in ("decode", "join") else 4
     dtype = DTYPES[case.dtype]
-    plain = Problem(
+    extent = Extent(batch, 32, queries, LENGTH, torch.device("meta"))
+    plain = Call(
         q=_empty(batch, 32, queries, case.width, dtype=dtype),
         k=_empty(batch, 8, LENGTH, case.width, dtype=dtype),
         v=_empty(batch, 8, LENGTH, case.width, dtype=dtype),
         scale=_empty(1, 1, 1),
-        hi=_empty(1, 1, queries, dtype=torch.int32),
+        weights=Softmax(),
+        seen=Visibility(extent, hi=_empty(1, 1, queries, dtype=torch.int32)),
     )
-    return FEATURES[case.feature](plain) if case.feature in FEATURES else plain
+    return Problem(FEATURES[case.feature](plain) if case.feature in FEATURES else plain)
 
 
-def _full(x: Problem) -> Problem:
-    return replace(x, hi=None)
+def _seeing(x: Call, **parts: Tensor | None) -> Call:
+    return x._replace(seen=x.seen._replace(**parts))  # type: ignore[arg-type]
 
 
-def _window(x: Problem) -> Problem:
-    return replace(x, lo=x.hi)
+def _full(x: Call) -> Call:
+    return _seeing(x, hi=None)
 
 
-def _table(x: Problem) -> Problem:
-    return replace(x, hi=None, mask=_empty(x.rows[0], 1, x.rows[2], x.keys, dtype=torch.bool))
+def _window(x: Call) -> Call:
+    return _seeing(x, lo=x.seen.hi)
 
 
-def _bias(x: Problem) -> Problem:
-    return replace(x, hi=None, bias=_empty(1, 32, x.rows[2], x.keys))
+def _table(x: Call) -> Call:
+    batch, _, queries, keys, _ = x.extent
+    return _seeing(x, hi=None, table=_empty(batch, 1, queries, keys, dtype=torch.bool))
 
 
-def _relative(x: Problem) -> Problem:
-    return replace(x, relative=_empty(32, 257))
+def _bias(x: Call) -> Call:
+    return _full(x)._replace(bias=_empty(1, 32, x.extent.queries, x.extent.keys))
 
 
-def _alibi(x: Problem) -> Problem:
-    return replace(x, slopes=_empty(32))
+def _relative(x: Call) -> Call:
+    return x._replace(relative=_empty(32, 257))
 
 
-def _softcap(x: Problem) -> Problem:
-    return replace(x, softcap=30.0)
+def _alibi(x: Call) -> Call:
+    return x._replace(slopes=_empty(32))
 
 
-def _dropout(x: Problem) -> Problem:
-    return replace(x, dropout=0.1, seed=2**40 + 12345)
+def _softcap(x: Call) -> Call:
+    return x._replace(softcap=30.0)
 
 
-def _row_scale(x: Problem) -> Problem:
-    return replace(x, scale=_empty(1, 1, x.rows[2]))
+def _dropout(x: Call) -> Call:
+    return x._replace(dropout=0.1, seed=torch.tensor(2**40 + 12345))
 
 
-def _own_keys(x: Problem) -> Problem:
-    heads = x.k.new_empty(x.k.shape[0], x.rows[1], *x.k.shape[2:])
-    return replace(x, k=heads, v=heads)
+def _row_scale(x: Call) -> Call:
+    return x._replace(scale=_empty(1, 1, x.extent.queries))
 
 
-def _padded(x: Problem) -> Problem:
-    return replace(x, q=x.q[..., :56], k=x.k[..., :56], v=x.v[..., :40])
+def _own_keys(x: Call) -> Call:
+    heads = x.k.new_empty(x.k.shape[0], x.extent.heads, *x.k.shape[2:])
+    return x._replace(k=heads, v=heads)
 
 
-def _all_at_once(x: Problem) -> Problem:
+def _padded(x: Call) -> Call:
+    return x._replace(q=x.q[..., :56], k=x.k[..., :56], v=x.v[..., :40])
+
+
+def _all_at_once(x: Call) -> Call:
     for change in (_window, _table, _bias, _relative, _alibi, _softcap, _dropout, _row_scale):
         x = change(x)
-    return replace(x, hi=x.lo)
+    return _seeing(x, hi=x.seen.lo)
 
 
 # a sink is no feature of the kernels: it joins rows that are read already
-FEATURES: dict[str, Callable[[Problem], Problem]] = {
+FEATURES: dict[str, Callable[[Call], Call]] = {
     "full": _full,
     "window": _window,
     "bool mask": _table,

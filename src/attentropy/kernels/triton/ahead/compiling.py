@@ -13,7 +13,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from attentropy.kernels.triton.configs import Config
+from attentropy.kernels.triton.configs import TileSizes
 from attentropy.kernels.triton.launch import Launch, sizes
 
 POINTERS = {
@@ -27,7 +27,7 @@ POINTERS = {
 
 
 @dataclass(frozen=True)
-class Taken:
+class ProgramUsage:
     """What one program takes: registers and bytes spilled per thread, bytes of shared memory."""
 
     registers: int
@@ -37,7 +37,7 @@ class Taken:
     cubin: bytes
 
 
-def compile_for(launch: Launch, config: Config, arch: int) -> Taken:
+def compile_for(launch: Launch, config: TileSizes, arch: int) -> ProgramUsage:
     """Compile for compute capability `arch` (80, 90, 100), as the launch would at run time."""
     constants: dict[tuple[int, ...], Any] = {}
     aligned: dict[tuple[int, ...], Any] = {}
@@ -56,7 +56,7 @@ def compile_for(launch: Launch, config: Config, arch: int) -> Taken:
         },
     )  # fmt: skip
     registers, spilled = usage(compiled.asm["cubin"])
-    return Taken(
+    return ProgramUsage(
         registers=registers,
         spilled=spilled,
         shared=compiled.metadata.shared,

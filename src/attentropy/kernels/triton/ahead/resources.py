@@ -23,7 +23,7 @@ from attentropy.kernels.triton.ahead.cases import (
     DTYPES,
     EVERYTHING,
     FEATURES,
-    Case,
+    CompiledCase,
     cases,
     launch_of,
 )
@@ -42,7 +42,7 @@ Identity = tuple[str, int, str, str, str, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Found:
+class ProgramResources:
     """What a program takes, and how many of its warps a multiprocessor holds of 64."""
 
     kernel: str
@@ -62,7 +62,7 @@ class Found:
     resident: int
 
 
-def measure(case: Case, arch: int) -> Found:
+def measure(case: CompiledCase, arch: int) -> ProgramResources:
     """Compile one case for one architecture."""
     if interpreting():
         raise UnsupportedError("compiling ahead of time needs TRITON_INTERPRET unset")
@@ -71,17 +71,17 @@ def measure(case: Case, arch: int) -> Found:
         arch=arch, registers=taken.registers, shared=taken.shared, warps=taken.threads // 32
     )
     found = taken.registers, taken.spilled, taken.shared, resident
-    return Found(*identity(case, arch), *found)
+    return ProgramResources(*identity(case, arch), *found)
 
 
-def identity(case: Case, arch: int) -> Identity:
-    """What tells one record from another: the fields of `Found` up to `arch`."""
+def identity(case: CompiledCase, arch: int) -> Identity:
+    """What tells one record from another: the fields of `ProgramResources` up to `arch`."""
     c = case.config
     sizes = c.name, c.block, c.tile, c.warps, c.stages, c.part
     return case.kernel, case.width, case.dtype, case.feature, *sizes, arch
 
 
-def identity_of(found: Found) -> tuple[str | int, ...]:
+def identity_of(found: ProgramResources) -> tuple[str | int, ...]:
     """The identity of the case that was compiled."""
     return tuple(asdict(found).values())[:11]
 
@@ -99,13 +99,13 @@ def fingerprint() -> str:
     return whole.hexdigest()[:16]
 
 
-def load(file: Path) -> tuple[str, list[Found]]:
+def load(file: Path) -> tuple[str, list[ProgramResources]]:
     """The fingerprint of the kernels that a file of records is about, and the records."""
     head, *lines = file.read_text().splitlines()
-    return json.loads(head)["kernels"], [Found(**json.loads(line)) for line in lines]
+    return json.loads(head)["kernels"], [ProgramResources(**json.loads(line)) for line in lines]
 
 
-def record(file: Path, wanted: Iterable[tuple[Case, int]]) -> None:
+def record(file: Path, wanted: Iterable[tuple[CompiledCase, int]]) -> None:
     """Add to the file what it does not hold yet; start it anew if the kernels changed."""
     held: set[tuple[str | int, ...]] = set()
     if file.exists() and load(file)[0] == fingerprint():
@@ -118,7 +118,7 @@ def record(file: Path, wanted: Iterable[tuple[Case, int]]) -> None:
                 out.write(json.dumps(asdict(measure(case, arch))) + "\n")
 
 
-def markdown(found: list[Found], *, features: bool) -> str:
+def markdown(found: list[ProgramResources], *, features: bool) -> str:
     """A table of registers, shared KB and resident warps: of configurations, or of features."""
     heads = [PROCESSORS[arch].name for arch in PROCESSORS]
     first = ("feature", "kernel") if features else ("kernel", "inputs", "width")
@@ -141,17 +141,17 @@ def markdown(found: list[Found], *, features: bool) -> str:
     return "\n".join(lines)
 
 
-def _cell(x: Found) -> str:
+def _cell(x: ProgramResources) -> str:
     spilled = f", spills {x.spilled} B" if x.spilled else ""
     return f"{x.registers} r, {x.shared / 1024:.0f} KB, {x.resident} w{spilled}"
 
 
-def everything() -> Iterator[tuple[Case, int]]:
+def everything() -> Iterator[tuple[CompiledCase, int]]:
     """All cases for every architecture."""
     return ((case, arch) for case in cases() for arch in PROCESSORS)
 
 
-def chosen(given: argparse.Namespace) -> Iterator[tuple[Case, int]]:
+def chosen(given: argparse.Namespace) -> Iterator[tuple[CompiledCase, int]]:
     """The cases and architectures that were asked for."""
     for case, arch in everything():
         asked = (

@@ -6,7 +6,7 @@ python -m attentropy.kernels.triton.ahead.roofline     # the table of docs/gpu.m
 from dataclasses import dataclass
 
 from attentropy.kernels.triton.ahead.occupancy import PROCESSORS
-from attentropy.kernels.triton.configs import TABLE, Config
+from attentropy.kernels.triton.configs import TABLE, TileSizes
 
 ROW_STATISTICS_BYTES = 5 * 4 + 8
 
@@ -37,7 +37,7 @@ PASSES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class CallShape:
     """Full attention of `heads` heads (batch included) over `length` keys, 2-byte inputs."""
 
     heads: int = 128
@@ -45,18 +45,18 @@ class Shape:
     width: int = 64
 
 
-def flops(shape: Shape, products: int) -> float:
+def flops(shape: CallShape, products: int) -> float:
     """2 n^2 D per product."""
     return 2.0 * products * shape.heads * shape.length**2 * shape.width
 
 
-def traffic(shape: Shape, tensors: int) -> float:
+def traffic(shape: CallShape, tensors: int) -> float:
     """Bytes of so many [n, D] tensors and one set of statistics, each moved once."""
     rows = shape.heads * shape.length
     return rows * (2.0 * tensors * shape.width + ROW_STATISTICS_BYTES)
 
 
-def passed_by(shape: Shape, block: int) -> float:
+def passed_by(shape: CallShape, block: int) -> float:
     """Bytes that pass by the blocks, from the cache at best: two [n, D] tensors for each block."""
     blocks = shape.heads * -(-shape.length // block)
     return 2.0 * 2 * blocks * shape.length * shape.width
@@ -73,7 +73,7 @@ def statistics_share(width: int, kernel: str = "forward", operations: int | None
     return added / (2 * do.products * width + do.softmax + added)
 
 
-def best_time(shape: Shape, *, arch: int, products: int, tensors: int) -> float:
+def best_time(shape: CallShape, *, arch: int, products: int, tensors: int) -> float:
     """Seconds below which no kernel can go: products at the peak rate, or memory."""
     card = PROCESSORS[arch]
     return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
@@ -86,11 +86,11 @@ def markdown() -> str:
     lines = [f"{first} | {' | '.join(names)} |", "|---" * (8 + len(names)) + "|"]
     for kernel in PASSES:
         for width, choices in TABLE[kernel][False].items():
-            lines += [_row(kernel, Shape(width=width), config) for config in choices]
+            lines += [_row(kernel, CallShape(width=width), config) for config in choices]
     return "\n".join(lines)
 
 
-def _row(kernel: str, shape: Shape, config: Config) -> str:
+def _row(kernel: str, shape: CallShape, config: TileSizes) -> str:
     do = PASSES[kernel]
     work, moved = flops(shape, do.products), traffic(shape, do.tensors)
     cells = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from triton.tools.disasm import get_sass
 
-from attentropy.kernels.triton.ahead.cases import Case, launch_of
+from attentropy.kernels.triton.ahead.cases import CompiledCase, launch_of
 from attentropy.kernels.triton.ahead.compiling import compile_for
 from attentropy.kernels.triton.ahead.roofline import statistics_share
 from attentropy.kernels.triton.ahead.sass import instructions, main_loop, operations
@@ -19,7 +19,7 @@ from attentropy.kernels.triton.configs import TABLE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class StatisticsShare:
     """Of the statistics, in the loop of one width: of all arithmetic and of its instructions.
 
     `operations` counts a matrix instruction by its multiply-adds; `per_pair` is how many
@@ -32,16 +32,16 @@ class Share:
     per_pair: float
 
 
-def counted(width: int) -> Share:
+def counted(width: int) -> StatisticsShare:
     """Compile both, and compare."""
     config = TABLE["forward"][False][width][0]
-    case = Case("forward", width, "bfloat16", config)
+    case = CompiledCase("forward", width, "bfloat16", config)
     full, plain = (
         main_loop(get_sass(compile_for(launch_of(case, stats=stats), config, 80).cubin))
         for stats in (True, False)
     )
     pairs = config.block * config.tile / (32 * config.warps)
-    return Share(
+    return StatisticsShare(
         width=width,
         operations=1 - operations(plain) / operations(full),
         instructions=1 - instructions(plain) / instructions(full),
@@ -49,7 +49,7 @@ def counted(width: int) -> Share:
     )
 
 
-def markdown(shares: list[Share]) -> str:
+def markdown(shares: list[StatisticsShare]) -> str:
     """A row per width."""
     lines = ["| width | by formula | operations | instructions | instructions per pair |"]
     lines.append("|---" * 5 + "|")

@@ -28,7 +28,7 @@ class View(NamedTuple):
     j: int
 
 
-class Table(NamedTuple):
+class DistanceTable(NamedTuple):
     """The relative bias [1 or H, 2R+1]: the stride of a head and the reach R."""
 
     ptr: Tensor
@@ -36,7 +36,7 @@ class Table(NamedTuple):
     reach: int
 
 
-class Terms(NamedTuple):
+class LogitTerms(NamedTuple):
     """All that turns the score of a query and a key into a final logit."""
 
     scale: Line
@@ -44,7 +44,7 @@ class Terms(NamedTuple):
     hi: Line | None
     mask: View | None
     bias: View | None
-    relative: Table | None
+    relative: DistanceTable | None
     slopes: Tensor | None
     softcap: float | None
     queries: int
@@ -61,18 +61,6 @@ class Drop(NamedTuple):
     high: int
     threshold: int
     gain: float
-
-
-class Written(NamedTuple):
-    """Where the forward pass writes: contiguous, rows counted over [B,H,Q]."""
-
-    out: Tensor
-    entropy: Tensor
-    lse: Tensor
-    max_logit: Tensor
-    argmax: Tensor
-    collision: Tensor
-    log_l: Tensor
 
 
 class Partial(NamedTuple):
@@ -100,11 +88,11 @@ class Slopes(NamedTuple):
     collision: Tensor | None
 
 
-def line(tensor: Tensor, shape: tuple[int, int, int]) -> Line:
+def line(tensor: Tensor, shape: tuple[int, ...]) -> Line:
     """The tensor broadcast to `shape` [B,H,Q]."""
     return Line(tensor, *tensor.expand(shape).stride())
 
 
-def view(tensor: Tensor, shape: tuple[int, int, int, int]) -> View:
+def view(tensor: Tensor, shape: tuple[int, ...]) -> View:
     """The tensor broadcast to `shape`."""
     return View(tensor, *tensor.expand(shape).stride())

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -21,7 +21,7 @@ def _two_level(n: int, k: int, tau: float) -> float:
 
 
 @claim("000-B.3", "holds", "0 <= H <= log n", "0 only at one-hot, log n only at uniform")
-def _() -> Result:
+def _() -> ClaimResult:
     h = entropy(generator().normal(size=(2000, 16)) * np.logspace(-2, 3, 2000)[:, None])
     ends = [entropy([0.0, -np.inf, -np.inf]), entropy(np.zeros(16)) - np.log(16)]
     return holds_if(
@@ -37,7 +37,7 @@ def _() -> Result:
     "Very large initial scores give a one-hot row",
     "a large spread does; a large common level does nothing",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator().normal(size=50)
     spread, level = entropy(1e8 * s), entropy(s + 1e4)
     return conditional(spread < 1e-6, level < 1e-6, spread=spread, level=level, before=entropy(s))
@@ -49,7 +49,7 @@ def _() -> Result:
     "Cosine scores at temperature 1 keep H above about log n - 0.4745",
     "exactly log n - D(2), D(2) = 0.474474647..., for every n; reached with 20.55 % of keys at +1",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     best = {n: np.log(n) - min(_two_level(n, k, 1.0) for k in range(1, n)) for n in (50, 1000)}
     rows = generator(1).uniform(-1, 1, size=(5000, 50))
     random = np.log(50) - entropy(np.sign(rows) * np.abs(rows) ** 0.2).min()
@@ -70,7 +70,7 @@ def _() -> Result:
     "A small temperature drives the lower bound to 0",
     "while n is far below e^(2/tau) tau/2; beyond n = e^D(2/tau) the minimum grows as log n - D",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = {n: bounds.min_entropy(n, 10.0) for n in (16, 4096, 10**6)}
     brute = min(_two_level(4096, k, 0.2) for k in range(1, 60))
     return conditional(
@@ -83,7 +83,7 @@ def _() -> Result:
 
 
 @claim("000-(28)", "holds", "Definition of H with its extremes", "0 log 0 counts as 0")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator(2).normal(size=(100, 9)))
     ok = gap(row_entropy(p), entropy(np.log(p))) < 1e-12
     return holds_if(ok and row_entropy([1.0, 0.0]) == 0, one_hot=row_entropy([1.0, 0.0]))
@@ -95,7 +95,7 @@ def _() -> Result:
     "H = log Z - sum s e^s / Z",
     "stable form log l - t/l with the maximum taken off: both terms are >= 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(3).normal(size=(100, 12))
     direct = logsumexp(s) - (softmax(s) * s).sum(-1)
     return holds_if(gap(direct, entropy(s)) < 1e-12, gap=gap(direct, entropy(s)))
@@ -108,7 +108,7 @@ def _() -> Result:
     "for fixed n and only like (pi^2/6) sqrt(2 log n)/sigma: sigma = 10 still leaves "
     "0.68 at n = 1024",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     far = gaussian.expected_entropy(1024, 1e4)
     rule = np.pi**2 / 6 * gaussian.freezing_spread(1024) / 1e4
     near = gaussian.expected_entropy(1024, 10.0)
@@ -127,7 +127,7 @@ def _() -> Result:
     "The derivative p(1-p) vanishes near one-hot",
     "every entry of the Jacobian is at most 1 - p_max",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator(4).normal(size=(500, 8)) * 6)
     entries = np.abs(p[:, :, None] * (np.eye(8) - p[:, None, :])).max((1, 2))
     top = p.max(-1)
@@ -143,7 +143,7 @@ def _() -> Result:
     "Scores N(mu, 1): H is about log n - 0.4745",
     "the deficit tends to sigma^2/2 = 0.5; 0.4745 belongs to bounded cosine scores",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     deficits = {n: gaussian.expected_deficit(n, 1.0) for n in (10, 100, 1000, 10**6)}
     limit = deficits[10**6]
     return refuted(
@@ -162,7 +162,7 @@ def _() -> Result:
     "For standard normal scores the minimal entropy is about log n - 0.4745",
     "normal scores are unbounded: the infimum is 0; log n - sigma^2/2 is typical, not a bound",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     scores = np.zeros(100)
     scores[0] = 40.0  # a possible draw
     low = entropy(scores)
@@ -189,7 +189,7 @@ def _cosine_range(n: int) -> tuple[float, float]:
     "So H ranges over about [0.4745, log n]",
     "cosine scores, temperature 1: [log n - 0.4745, log n]",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     low, high = _cosine_range(400)
     return refuted(
         abs(low - 0.4745) < 0.01,
@@ -205,7 +205,7 @@ def _() -> Result:
     "The learnable range of H is about log n - 0.4745, plentiful for large n",
     "it is D(2) = 0.4745 whatever n: too little, which is the point",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     widths = {n: float(np.diff(_cosine_range(n))[0]) for n in (100, 1000)}
     d2 = bounds.worst_deficit(2.0)
     return refuted(
@@ -218,7 +218,7 @@ def _() -> Result:
 
 
 @claim("000-(38)", "holds", "Softmax with temperature divides the scores by tau", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(6).normal(size=10)
     p = np.exp(s) ** (1 / 0.3)
     return holds_if(
@@ -229,7 +229,7 @@ def _() -> Result:
 @claim(
     "000-(39)", "cond", "tau -> 0: one-hot, H -> 0", "H tends to log of the number of tied maxima"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     single, tied = (
         entropy(np.array([1.0, 0.5, 0.0]) / 1e-3),
         entropy(np.array([1.0, 1.0, 0.0]) / 1e-3),
@@ -238,7 +238,7 @@ def _() -> Result:
 
 
 @claim("000-(40)", "holds", "tau -> infinity: uniform, H -> log n", "dH/dtau = Var_p(s)/tau^3 >= 0")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(7).normal(size=30)
     taus = np.logspace(-2, 6, 200)
     h = entropy(s / taus[:, None])
@@ -254,7 +254,7 @@ def _() -> Result:
 
 
 @claim("000-(41),(42)", "holds", "H(tau) = log sum e^(s/tau) - E_p[s]/tau", "identity")
-def _() -> Result:
+def _() -> ClaimResult:
     s, tau = generator(8).normal(size=20), 0.4
     formula = logsumexp(s / tau) - softmax(s / tau) @ s / tau
     return holds_if(gap(formula, entropy(s / tau)) < 1e-12, gap=gap(formula, entropy(s / tau)))
@@ -266,7 +266,7 @@ def _() -> Result:
     "Cosine scores, temperature 1: H lies in [0, log n - 0.4745]",
     "the other way round: [log n - 0.4745, log n]",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = entropy(generator(9).uniform(-1, 1, size=(3000, 200)))
     low, high = _cosine_range(200)
     floor = np.log(200) - bounds.worst_deficit(2.0)
@@ -280,7 +280,7 @@ def _() -> Result:
 
 
 @claim("000-(44)", "approx", "tau = 0.07 gives scores in [-14.3, 14.3]", "+-14.2857")
-def _() -> Result:
+def _() -> ClaimResult:
     return approximate(14.3 - 1 / 0.07, 0.05, exact=1 / 0.07)
 
 
@@ -290,7 +290,7 @@ def _() -> Result:
     "Then H covers [0, log n]",
     "the minimum is 7.6e-7 at n = 65536; it stops being about 0 near n = e^24",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     low = bounds.min_entropy(65536, 2 / 0.07)
     one = entropy(np.where(np.arange(65536) == 0, 1.0, -1.0) / 0.07)
     limit = bounds.worst_deficit_at(0.07)
@@ -305,7 +305,7 @@ def _() -> Result:
     "max <= LSE <= max + log n",
     "sharper below: max(max + log ties, mean + log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(10).normal(size=(3000, 7)) * 3
     low, value, high = bounds.lse_bounds(s)
     tied = logsumexp([2.0, 2.0, -1.0]) - 2 - np.log(2)
@@ -322,7 +322,7 @@ def _() -> Result:
     "One dominant score: LSE is its value, the row one-hot, the output its value",
     "errors at most (n-1) e^-gap each; needs a gap well above log n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def errors(distance: float, n: int = 1000) -> tuple[float, float, float]:
         s = np.where(np.arange(n) == 0, distance, 0.0)
         v = np.where(np.arange(n) == 0, 1.0, -1.0)
@@ -340,7 +340,7 @@ def _() -> Result:
 
 
 @claim("000-(55)", "cond", "Hard attention takes the value of the largest score", "unique maximum")
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = np.array([0.1, 0.9, 0.3]), np.array([1.0, 2.0, 3.0])
     unique = attend(s / 1e-4, v)
     tied = attend(np.array([0.9, 0.9, 0.3]) / 1e-4, v)
@@ -355,7 +355,7 @@ def _() -> Result:
     "Unscaled scores, d -> infinity: one key takes all and H -> 0",
     "for fixed n, and slowly: d = 64 (spread 8) still has H = 0.90 at n = 1024",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     small, huge = gaussian.expected_entropy(1024, 8.0), gaussian.expected_entropy(1024, 1e4)
     return conditional(huge < 1e-2, small < 0.1, d64=small, d1e8=huge)
 
@@ -366,7 +366,7 @@ def _() -> Result:
     "A large score variance makes e^s numerically unstable, hence the scale",
     "subtracting the maximum removes the overflow; what remains is saturation",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = 1e4 * generator(11).normal(size=64)
     naive = np.exp(s) / np.exp(s).sum()
     p = softmax(s)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -26,7 +26,7 @@ from attentropy.theory.entropy import (
 
 
 @claim("000-(46)", "holds", "Attention weights form the probability simplex", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator().normal(size=(500, 6)) * 20)
     return holds_if(
         p.min() >= 0 and close(p.sum(-1), 1, 1e-14), least=p.min(), sum_error=gap(p.sum(-1), 1)
@@ -39,7 +39,7 @@ def _() -> Result:
     "H = log n - KL(p || uniform)",
     "so H is log n minus a divergence; it is no distance itself",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(1).normal(size=(200, 9))
     p = softmax(s)
     kl = (p * np.log(p * 9)).sum(-1)
@@ -52,7 +52,7 @@ def _() -> Result:
     "The Fisher metric is the mean outer product of scores",
     "fix coordinates first",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(2).normal(size=5)
     p = softmax(s)
     grads = np.eye(5) - p  # d log p_x / d s
@@ -67,7 +67,7 @@ def _() -> Result:
     "equal to sum u^2/p on tangent vectors (sum u = 0) and degenerate along p; in n-1 independent "
     "coordinates it is delta_ij/p_i + 1/p_n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator(3).normal(size=5))
     metric = np.diag(1 / p) - 1
     u = generator(4).normal(size=5)
@@ -91,7 +91,7 @@ def _() -> Result:
     "that is the Euclidean one, not even tangent; the Riemannian gradient is -p (log "
     "p + H) = dH/ds",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(5).normal(size=6)
     p = softmax(s)
     flat, true = euclidean_entropy_gradient(p), riemannian_entropy_gradient(p)
@@ -115,7 +115,7 @@ def _() -> Result:
     "The gradient of H points to the uniform distribution",
     "only <grad H, u-p> = KL(u||p) + KL(p||u) >= 0 is true; the direction differs",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(7).normal(size=8)
     p = softmax(s)
     g = -np.log(p) - 1
@@ -136,7 +136,7 @@ def _sensitivity(s: np.ndarray, v: np.ndarray) -> np.ndarray:
     "The noisy output expands as o + sum p (v - o) eps",
     "second-order error; a global bound is diam(V) tanh(range/4)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = normals(8, 9, (9, 3))
     eps = generator(10).normal(size=9)
 
@@ -155,7 +155,7 @@ def _() -> Result:
     "do/ds_i = p_i (v_i - o)",
     "also p_i (1-p_i)(v_i - o without key i)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = normals(11, 7, (7, 2))
     exact = _sensitivity(s, v)
     p = softmax(s)
@@ -174,7 +174,7 @@ def _() -> Result:
     "The worst perturbation is eps sign<do/ds_i, v> for a target direction v",
     "first order, sup norm, and only for the direction that solves w ~ sum sign<g_i,w> g_i",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(13)
     g = _sensitivity(rng.normal(size=8), rng.normal(size=(8, 3)))
     signs = np.array(np.meshgrid(*[[-1, 1]] * 8)).reshape(8, -1).T
@@ -193,7 +193,7 @@ def _() -> Result:
     "The factor p(1-p) is small at 0 and 1 and largest at 1/2",
     "after writing the change of the output as p (1-p)(v_i - o without i)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = np.linspace(0, 1, 1001)
     f = p * (1 - p)
     return holds_if(p[f.argmax()] == 0.5 and f[0] == f[-1] == 0, best=p[f.argmax()], value=f.max())
@@ -205,7 +205,7 @@ def _() -> Result:
     "Uniform weights maximise the adversarial effect",
     "in the sup norm only (norm 1 for even n); for l2 and l1 two equal keys are worst",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = 8
     flat, pair = np.full(n, 1 / n), np.array([0.5, 0.5] + [0.0] * (n - 2))
     l2 = [np.linalg.norm(jacobian(p), 2) for p in (flat, pair)]
@@ -224,7 +224,7 @@ def _() -> Result:
 
 
 @claim("000-(63),(64)", "holds", "Attention with scores q.k/sqrt(d)", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(14, (4, 16), (9, 16))
     p = softmax(q @ k.T / 4)
     return holds_if(p.shape == (4, 9) and close(p.sum(-1), 1), rows=p.shape[0], keys=p.shape[1])
@@ -237,7 +237,7 @@ def _() -> Result:
     "independent, centred entries; with mean mu it is d (sigma^4 + 2 mu^2 sigma^2), "
     "and q = k differs",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(16)
     q, k = rng.normal(size=(2, 40000, 64))
     centred = (q * k).sum(-1).var()

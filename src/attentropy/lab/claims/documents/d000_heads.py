@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attentropy.lab.claims.registry import Result, claim, conditional, holds_if, refuted
+from attentropy.lab.claims.registry import ClaimResult, claim, conditional, holds_if, refuted
 from attentropy.lab.claims.tools import close, gap, generator, mean_entropy, row_entropy
 from attentropy.theory import gaussian, init
 from attentropy.theory.entropy import (
@@ -16,7 +16,7 @@ from attentropy.theory.entropy import (
 
 
 @claim("000-(68)", "holds", "Information bottleneck: I(Z;X) - beta I(Z;Y)", "to be minimised")
-def _() -> Result:
+def _() -> ClaimResult:
     joint = np.array([[0.4, 0.1], [0.1, 0.4]])
 
     def information(table: np.ndarray) -> float:
@@ -33,7 +33,7 @@ def _() -> Result:
     "High attention entropy means a larger I(Z;X)",
     "for the attended index J, I(J; query) = H(mean row) - mean H falls as the rows flatten",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     base = generator(17).normal(size=(64, 64))
     info, height = [], []
     for spread in (8.0, 2.0, 0.2):
@@ -56,7 +56,7 @@ def _() -> Result:
 @claim(
     "000-(69),(70)", "holds", "Heads attend apart; outputs are joined and projected", "definition"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(18)
     x, w = rng.normal(size=(5, 8)), rng.normal(size=(8, 8))
     heads = [softmax(x[:, i : i + 4] @ x[:, i : i + 4].T / 2) @ x[:, i : i + 4] for i in (0, 4)]
@@ -71,7 +71,7 @@ def _() -> Result:
     "The total entropy of independent heads is the sum of theirs",
     "for the joint index; the averaged map obeys mean H <= H(mean) <= mean H + log h",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(2 * generator(19).normal(size=(4, 16)))
     h = row_entropy(p)
     joint = row_entropy(np.einsum("a,b,c,d->abcd", *p).reshape(-1))
@@ -93,7 +93,7 @@ def _map(n: int = 64, spread: float = 1.0) -> np.ndarray:
 @claim(
     "000-§17a", "holds", "The map is stochastic: eigenvalue 1 with eigenvector of ones", "algebra"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     a = _map()
     top = np.abs(np.linalg.eigvals(a)).max()
     return holds_if(gap(a @ np.ones(64), 1) < 1e-13 and close(top, 1), top=top)
@@ -105,7 +105,7 @@ def _() -> Result:
     "All other eigenvalues have modulus below 1",
     "without masks (positive matrix); block masks give several eigenvalues 1",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     second = np.sort(np.abs(np.linalg.eigvals(_map())))[-2]
     scores = np.kron(np.where(np.eye(4) > 0, 0.0, -np.inf), np.ones((16, 16)))
     blocks = softmax(scores + generator(21).normal(size=(64, 64)))
@@ -120,7 +120,7 @@ def _() -> Result:
     "no relation: a uniform map has H = log n and spectrum (1, 0, ...); "
     "the von Neumann entropy of A A^T runs the opposite way",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def spectral(a: np.ndarray) -> float:
         size = np.abs(np.linalg.eigvals(a))
         size = size[size > 1e-12]
@@ -149,7 +149,7 @@ def _() -> Result:
     "The effective rank of the map is exp(H)",
     "exp(H) counts attended keys; effective rank is exp of the entropy of singular values",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     flat, eye = np.full((64, 64), 1 / 64), np.eye(64)
     ranks = [init.effective_rank(flat), init.effective_rank(eye)]
     keys = [np.exp(row_entropy(flat).mean()), np.exp(row_entropy(eye).mean())]
@@ -166,7 +166,7 @@ def _() -> Result:
 @claim(
     "000-(74)", "holds", "Positions are added to the inputs of q and k", "definition: four terms"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x, y, p, r = generator(22).normal(size=(4, 8))
     terms = x @ y + x @ r + p @ y + p @ r
     return holds_if(close((x + p) @ (y + r), terms), score=terms)
@@ -179,7 +179,7 @@ def _() -> Result:
     "extra independent score variance lowers it: log n - (sigma^2 + sigma_p^2)/2; "
     "only an already peaked row gains",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = [mean_entropy(float(np.hypot(1, extra)), 256, 400) for extra in (0.0, 1.0, 2.0)]
     exact = [gaussian.expected_entropy(256, float(np.hypot(1, extra))) for extra in (0.0, 1.0, 2.0)]
     rng = generator(23)
@@ -201,7 +201,7 @@ def _() -> Result:
     "A relative bias towards neighbours lowers H",
     "for a decaying bias; alone it gives the geometric entropy whatever n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     distance = np.arange(400)
     s = generator(24).normal(size=400)
     near, undone = entropy(s - 0.5 * distance), entropy(s + (-s))
@@ -222,7 +222,7 @@ def _() -> Result:
     "Adding +lambda H to the loss (lambda > 0) encourages high entropy",
     "minimising +H lowers it; subtract it to encourage entropy",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     ends = {}
     for sign in (1, -1):
         s = generator(25).normal(size=16)
@@ -245,7 +245,7 @@ def _() -> Result:
     "Label smoothing regularises entropy",
     "it adds KL(u || p); the confidence penalty is KL(p || u): they agree near uniform only",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(26).normal(size=10)
     p, eps, y = softmax(s), 0.1, np.eye(10)[3]
     smoothed = -((1 - eps) * y + eps / 10) @ np.log(p)
@@ -266,7 +266,7 @@ def _() -> Result:
     "Sparse softmax written with one index: e^(s_i)/sum over N(i) of e^(s_j)",
     "two indices: e^(s_ij)/sum over k in N(i) of e^(s_ik) for j in N(i), else 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(27)
     s = rng.normal(size=(6, 6))
     seen = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) <= 1
@@ -288,7 +288,7 @@ def _() -> Result:
     "A row limited to N(i) has H <= log|N(i)| < log n",
     "strict only if |N(i)| < n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = [entropy(np.where(np.arange(20) < k, 0.0, -np.inf)) for k in (5, 20)]
     return conditional(
         close(h[0], np.log(5)) and h[0] < np.log(20), h[1] < np.log(20) - 1e-12, five=h[0], all=h[1]
@@ -296,7 +296,7 @@ def _() -> Result:
 
 
 @claim("000-(79)", "holds", "Choosing the argmax has entropy 0", "one-hot row")
-def _() -> Result:
+def _() -> ClaimResult:
     return holds_if(row_entropy(np.eye(7)[2]) == 0, entropy=row_entropy(np.eye(7)[2]))
 
 
@@ -306,7 +306,7 @@ def _() -> Result:
     "Gumbel-softmax samples from softmax(s); discrete as tau -> 0",
     "the argmax of s + g does, at every tau; the relaxed weights have another mean",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = np.array([1.0, 0.0, -1.0])
     noisy = s + generator(28).gumbel(size=(200000, 3))
     counts = np.bincount(noisy.argmax(1), minlength=3) / 200000

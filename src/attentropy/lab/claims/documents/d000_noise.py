@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -34,7 +34,7 @@ def _rms(sharpness: float, n: int = 1000, trials: int = 2000) -> tuple[float, fl
 
 
 @claim("000-B.1", "holds", "The output is the e^s-weighted mean of the values", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _row(20)
     return holds_if(
         gap(attend(s, v), (np.exp(s) * v).sum() / np.exp(s).sum()) < 1e-14, output=attend(s, v)
@@ -48,7 +48,7 @@ def _() -> Result:
     "std = sqrt(rho sum p^2 (v-o)^2): needs many effective keys and a finite Var(e^eps); "
     "peaked rows are not robust",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     flat, flat_rule, keys = _rms(0.0)
     peaked, _, few = _rms(8.0)
     return conditional(
@@ -63,7 +63,7 @@ def _() -> Result:
 
 
 @claim("000-(1)", "holds", "Attention weights are softmax(s) and average the values", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(_row(50)[0])
     return holds_if(p.min() >= 0 and close(p.sum(), 1, 1e-14), total=p.sum(), least=p.min())
 
@@ -74,7 +74,7 @@ def _() -> Result:
     "The output equals n times mean(e^s v)/mean(e^s)",
     "no factor n: the two means share it, and it cancels",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _row(10)
     o = attend(s, v)
     ratio = np.mean(np.exp(s) * v) / np.mean(np.exp(s))
@@ -89,7 +89,7 @@ def _() -> Result:
     "Noisy weights factorise into e^s e^eps and n cancels in the ratio",
     "the mean of the noise is irrelevant too: a common shift cancels exactly",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _row(40)
     eps = generator(2).normal(size=40)
     direct = attend(s + eps, v)
@@ -104,7 +104,7 @@ def _() -> Result:
     "mean(e^s e^eps v) is about mean(e^s v) E e^eps",
     "relative fluctuation sqrt(rho sum w^2)/|sum w|, w = e^s v",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _row(4000, 0.5)
     w = np.exp(s) * np.abs(v)
     draws = np.exp(generator(3).normal(size=(1000, 4000))) @ w / (w.sum() * np.exp(0.5)) - 1
@@ -118,7 +118,7 @@ def _() -> Result:
     "Sample means tend to the product of expectations",
     "law of large numbers: needs a finite E e^eps",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(4)
     fine = abs(np.exp(rng.laplace(0, 0.3, 10**6)).mean() / noise.mgf_laplace(0.3) - 1)
     heavy = [np.exp(rng.laplace(0, 2.0, 10**k)).mean() for k in (2, 4, 6)]
@@ -157,7 +157,7 @@ def _bias(n: int, trials: int = 8000) -> tuple[float, float, float, float]:
     "The noise cancels, so the noisy output is about the clean one",
     "bias -rho sum p^2 (v-o) = O(1/n_eff), standard deviation O(1/sqrt n_eff)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     bias, error, rule, std = _bias(256)
     return approximate(
         std, 0.2, sharper=abs(bias - rule) < 4 * error + 0.1 * abs(rule), bias=bias, predicted=rule
@@ -170,7 +170,7 @@ def _() -> Result:
     "The mean of the noisy output is the clean one up to O(1/sqrt n)",
     "true but not sharp: the bias is O(1/n) when Var(e^eps) is finite; 1/sqrt n is the spread",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     small, large = _bias(32), _bias(512)
     ratio = small[0] / large[0]
     return conditional(
@@ -188,7 +188,7 @@ def _() -> Result:
     "Numerator and denominator have means c sum e^s v and c sum e^s with c = E e^eps",
     "the common factor c cancels",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _row(30)
     e = np.exp(generator(6).normal(size=(200000, 30)))
     top, bottom = (e * np.exp(s) * v).sum(1), (e * np.exp(s)).sum(1)
@@ -204,7 +204,7 @@ def _() -> Result:
     "First-order expansion of X/Y about the means",
     "true, but its mean correction is 0, so it cannot give the second-order formula",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def error(h: float) -> float:
         linear = 2 / 4 + h / 4 - 2 * (2 * h) / 16
         return abs((2 + h) / (4 + 2 * h) - linear) + abs((2 + h) / (4 - h) - (0.5 + h / 4 + h / 8))
@@ -218,7 +218,7 @@ def _() -> Result:
     "E[X/Y] is about EX/EY + (Cov EX - Var(Y) EX)/EY^3",
     "E[X/Y] is about EX/EY - Cov/EY^2 + Var(Y) EX/EY^3: both signs were reversed",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(7)
     y = 4 + 0.4 * rng.normal(size=2_000_000)
     x = 2 + 0.9 * (y - 4) + 0.2 * rng.normal(size=y.size)
@@ -241,7 +241,7 @@ def _() -> Result:
     "The variance of the noisy sum is Var(e^eps) sum e^(2s), which is O(n)",
     "the equality always holds, O(n) only for bounded scores; relative variance rho/n_eff",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, _ = _row(50)
     sums = np.exp(generator(8).normal(size=(200000, 50)) * 0.5) @ np.exp(s)
     rule = np.exp(0.25) * np.expm1(0.25) * np.exp(2 * s).sum()
@@ -261,7 +261,7 @@ def _() -> Result:
     "Hence the error is O(1/sqrt n)",
     "that is the spread of one noisy output; the error of its mean is O(1/n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     small, large = _bias(32), _bias(512)
     return conditional(
         abs(small[3] / large[3] - 4) < 0.5,
@@ -278,7 +278,7 @@ def _() -> Result:
     "that is the law of large numbers; the central limit theorem is about sqrt(n) times the rest, "
     "which does not become constant",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(9)
     means = {n: np.exp(0.5 * rng.normal(size=(2000, n))).mean(1) for n in (100, 2500)}
     scaled = [np.sqrt(n) * m.std() for n, m in means.items()]
@@ -298,7 +298,7 @@ def _() -> Result:
     "The output is Lipschitz in the scores",
     "one global constant serves all scores: diam(V)/2 per unit of ||eps||_inf",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     worst = _worst_output_ratio(lambda eps, v: np.ptp(v) / 2 * np.abs(eps).max())
     return holds_if(worst <= 1 + 1e-12, worst_ratio=worst)
 
@@ -320,7 +320,7 @@ def _worst_output_ratio(bound: Callable[..., float], trials: int = 1500) -> floa
     "The output moves by at most max|v| times the l1 change of the weights",
     "sharper: half the diameter of the values, because the weight changes sum to 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(11)
     ratios = []
     for _ in range(3000):
@@ -339,7 +339,7 @@ def _() -> Result:
     "||softmax(s+eps) - softmax(s)||_1 <= ||eps||_inf",
     "1 is the best constant; sharp at finite size: 2 tanh(||eps||_inf/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(12)
     worst = 0.0
     for _ in range(4000):
@@ -363,7 +363,7 @@ def _() -> Result:
     "The output moves by at most max|v| times ||eps||_inf",
     "sharp: diam(V) tanh(range(eps)/4)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     sharp = _worst_output_ratio(
         lambda eps, v: bounds.output_perturbation(np.ptp(v), max(np.ptp(eps), 1e-12))
     )
@@ -383,7 +383,7 @@ def _gauss(x: np.ndarray) -> np.ndarray:
 
 
 @claim("000-(24)", "holds", "Gaussian noise has E e^eps = e^(sigma^2/2)", "rho = e^(sigma^2) - 1")
-def _() -> Result:
+def _() -> ClaimResult:
     mean = expectation(_gauss, lambda x: np.exp(1.5 * x))
     second = expectation(_gauss, lambda x: np.exp(3.0 * x))
     rho = second / mean**2 - 1
@@ -396,7 +396,7 @@ def _() -> Result:
 @claim(
     "000-(25)", "approx", "Gaussian noise leaves the output about unchanged", "error as in 000-B.2"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     measured, rule, keys = _rms(1.0)
     return approximate(
         measured, 0.2, sharper=abs(measured / rule - 1) < 0.15, predicted=rule, effective_keys=keys
@@ -406,7 +406,7 @@ def _() -> Result:
 @claim(
     "000-(26)", "holds", "Uniform noise on [-a, a] has E e^eps = sinh(a)/a", "rho = a coth a - 1"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x = (np.arange(200000) + 0.5) / 100000 - 1
     mean, second = np.exp(2 * x).mean(), np.exp(4 * x).mean()
     rho = second / mean**2 - 1
@@ -422,7 +422,7 @@ def _() -> Result:
     "Laplace noise: the exponential moment is 1/(1-b^2) and diverges for b > 1",
     "it is infinite from b = 1 on, b = 1 included",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     mean = expectation(lambda x: np.exp(-np.abs(x) / 0.6) / 1.2, np.exp)
 
     def cut(x: np.ndarray, width: float) -> np.ndarray:
@@ -446,7 +446,7 @@ def _() -> Result:
     "(Laplace b < 1/2), "
     "and noise whose law depends on the key acts as a bias log M_i",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def rate(b: float) -> float:
         rng = generator(13)
         errors = []

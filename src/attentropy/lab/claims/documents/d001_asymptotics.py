@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -29,7 +29,7 @@ def _row(n: int = 1000, seed: int = 0) -> np.ndarray:
     "lam s* + log p(s*) + log(2 pi/|(log p)''|)/2; exactly lam mu + lam^2 sigma^2/2 "
     "for Gaussian scores",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     lam = 5.0
     x = np.linspace(-30, 40, 700001)
     truth = np.log(np.sum(np.exp(lam * x - x * x / 2)) * (x[1] - x[0])) - 0.5 * np.log(2 * np.pi)
@@ -55,7 +55,7 @@ def _uniform_log_partition(lam: float, n: int = 200000) -> float:
     "For uniform scores the maximum s* is the edge s_max",
     "a boundary maximum, with the prefactor -log(lam w)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     value = _uniform_log_partition(50.0)
     return holds_if(close(value, 50 - np.log(50), 1e-6), measured=value, rule=50 - np.log(50))
 
@@ -66,7 +66,7 @@ def _() -> Result:
     "log Z is about log n + lam s_max",
     "that is its upper bound; uniform scores: log n + lam s_max - log(lam w)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     value = _uniform_log_partition(50.0)
     return refuted(
         abs(value - 50) < 0.5,
@@ -82,7 +82,7 @@ def _() -> Result:
     "Hence H is about log n",
     "uniform scores lose log R - 1 + R/(e^R - 1) - log(1 - e^-R) nats",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = 200000
     measured = np.log(n) - entropy(10.0 * (np.arange(n) + 0.5) / n)
     rule = gaussian.uniform_deficit(10.0)
@@ -95,7 +95,7 @@ def _() -> Result:
     "To second order p_i is about e^(lam (s_i - max))/sum",
     "no approximation: shifting by the maximum is exact, at any lam",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _row()
     direct, shifted = softmax(3 * s), np.exp(3 * (s - s.max())) / np.exp(3 * (s - s.max())).sum()
     error = gap(direct, shifted)
@@ -112,7 +112,7 @@ def _() -> Result:
     "The weights and the mean score with the maximum split off",
     "exact for a unique maximum: p_max = 1/(1 + rest); with ties the 1 counts them",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _row(30)
     rest = np.exp(np.delete(s, s.argmax()) - s.max()).sum()
     exact = gap(softmax(s).max(), 1 / (1 + rest))
@@ -128,7 +128,7 @@ def _() -> Result:
     "E_p[s] is about s_max - (s_max - mean s)",
     "that is the plain mean, true at lam = 0; E_p[s] = d log Z/d lam = mean + lam Var + ...",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _row(200000)
     mean = softmax(s) @ s
     slope = (logsumexp(1.0001 * s) - logsumexp(0.9999 * s)) / 2e-4
@@ -148,7 +148,7 @@ def _() -> Result:
     "s_max is about mu + sigma sqrt(2 log n)",
     "too large by 8 % even at n = 1e6; two terms: a - (log log n + log 4 pi - 2 gamma)/(2a)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     exact = gaussian.expected_max(10**6)
     error = gaussian.freezing_spread(10**6) / exact - 1
     two = gaussian.expected_max_two_term(10**6) / exact - 1
@@ -164,7 +164,7 @@ def _() -> Result:
     "s_max tends to a Gumbel law",
     "after centring and scaling by 1/sqrt(2 log n), at speed O(1/log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def distance(n: float) -> float:
         a = np.sqrt(2 * np.log(n))
         centre = a - (np.log(np.log(n)) + np.log(4 * np.pi)) / (2 * a)
@@ -182,13 +182,13 @@ def _() -> Result:
 
 
 @claim("001-(39)", "approx", "The sample mean of the scores is mu", "up to sigma/sqrt n")
-def _() -> Result:
+def _() -> ClaimResult:
     means = generator(2).normal(size=(500, 1000)).mean(-1)
     return approximate(means.std(), 0.05, sharper=abs(means.std() * np.sqrt(1000) - 1) < 0.1)
 
 
 @claim("001-(40)", "approx", "s_max - mean is about sigma sqrt(2 log n)", "as 001-(38)")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(3).normal(size=(400, 10000))
     measured = (s.max(-1) - s.mean(-1)).mean()
     error = gaussian.freezing_spread(10000) / measured - 1
@@ -203,7 +203,7 @@ def _() -> Result:
     "H is about log n - lam sigma sqrt(2 log n)",
     "H = log n - lam^2 sigma^2/2 below freezing",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     measured = mean_entropy(2.0, 1024)
     claimed = np.log(1024) - 2 * np.sqrt(2 * np.log(1024))
     right = gaussian.second_order_entropy(1024, 2.0)
@@ -222,7 +222,7 @@ def _() -> Result:
     "The two terms can never cancel, so invariance is impossible",
     "lam may depend on n: sqrt(2 (log n - C)) while C is large, exactly by inversion",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     sizes = np.array([1024.0, 2.0**16, 2.0**20])
     exact = gaussian.expected_entropy(sizes, gaussian.scale_for_entropy(sizes, 4.0))
     rows = entropy(gaussian.scale_for_entropy(65536, 4.0) * generator(6).normal(size=(60, 65536)))
@@ -243,7 +243,7 @@ def _() -> Result:
     "Invariance should mean H = C log n with C near 1",
     "reached by lam sigma = b sqrt(2 log n): H/log n -> 1 - b^2; not by a constant lam",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def share(b: float, n: float) -> float:
         return gaussian.expected_entropy(n, b * gaussian.freezing_spread(n)) / np.log(n)
 
@@ -264,7 +264,7 @@ def _() -> Result:
     "Johnson-Lindenstrauss: O(log n/eps^2) dimensions keep distances within 1 +- eps",
     "true; its link to lam ~ log n/d is an analogy, no derivation",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n, eps = 200, 0.5
     d = int(8 * np.log(n) / eps**2)
     points = generator(4).normal(size=(n, 1000))
@@ -296,7 +296,7 @@ def _huffman_length(p: np.ndarray) -> float:
     "H is the mean number of bits that encode the attention distribution",
     "nats, not bits (H/log 2), and the cost of an index drawn from the row, not of the row",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(1.5 * _row(64))
     h, length = entropy(np.log(p)), _huffman_length(p)
     return refuted(
@@ -311,7 +311,7 @@ def _() -> Result:
 @claim(
     "001-§14b", "holds", "n equiprobable choices need log2 n bits", "rounded up for a fixed length"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     length = _huffman_length(np.full(64, 1 / 64))
     return holds_if(
         close(length, 6) and close(entropy(np.zeros(64)) / np.log(2), 6), code_length=length
@@ -324,7 +324,7 @@ def _() -> Result:
     "With lam = 1/sqrt d the entropy grows like log n - C",
     "C = 1/(2d) for unit scores as set up there, 1/2 for s = q.k",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = [gaussian.expected_deficit(n, 1 / 8) for n in (256, 4096, 65536)]
     dots = [gaussian.expected_deficit(n, 1.0) for n in (4096, 65536)]
     return holds_if(
@@ -341,7 +341,7 @@ def _() -> Result:
     "With lam = log n/d the entropy is more stable across n",
     "for unit scores it grows as much as with 1/sqrt d: H = log n - (log n)^2/(2 d^2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     sizes = np.array([16, 256, 4096, 65536])
     logs = gaussian.expected_entropy(sizes, np.log(sizes) / 64)
     roots = gaussian.expected_entropy(sizes, 1 / 8)
@@ -354,6 +354,6 @@ def _() -> Result:
 
 
 @claim("001-§15.2b", "holds", "and there H is about log n", "which is the opposite of invariance")
-def _() -> Result:
+def _() -> ClaimResult:
     deficit = gaussian.expected_deficit(65536, np.log(65536) / 64)
     return holds_if(deficit < 0.02, deficit=deficit, log_n=np.log(65536))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -27,7 +27,7 @@ def _tilted_mean(lam: float, s: np.ndarray) -> np.ndarray:
 
 
 @claim("001-B.1", "holds", "Proposed attention: softmax(kappa log n/d Q K^T) V", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(1, (3, 16), (50, 16))
     p = softmax(np.log(50) / 16 * q @ k.T)
     folded = softmax((np.log(50) / 16 * q) @ k.T)
@@ -35,7 +35,7 @@ def _() -> Result:
 
 
 @claim("001-B.2", "holds", "H = log n + log mean e^(lam s) - lam E_p[s]", "identity")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores(50)
     formula = np.log(50) + np.log(np.exp(0.7 * s).mean(-1)) - 0.7 * _tilted_mean(0.7, s)
     return holds_if(gap(formula, entropy(0.7 * s)) < 1e-12, gap=gap(formula, entropy(0.7 * s)))
@@ -54,7 +54,7 @@ def _mean_field(lam: float) -> tuple[float, bool]:
     "log mean e^(lam s) is about lam mean(s)",
     "a lower bound (Jensen); for Gaussian scores it misses exactly lam^2 sigma^2/2",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     error, below = _mean_field(1.0)
     return approximate(error, 0.6, sharper=below and abs(error - 0.5) < 0.01, predicted=0.5)
 
@@ -65,7 +65,7 @@ def _() -> Result:
     "E_p[s] is about s_max",
     "an upper bound; Gaussian: E_p[s] = lam sigma^2 until lam sigma = sqrt(2 log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores()
     top = s.max(-1).mean()
     means = {lam: _tilted_mean(lam, s).mean() for lam in (1.0, 6.0)}
@@ -92,7 +92,7 @@ def _lower_bound(lam: float) -> tuple[float, float, bool]:
     "H is about log n - lam (s_max - mean s)",
     "only a lower bound, with equality for constant scores",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     claimed, true, bound = _lower_bound(1.0)
     flat = gap(entropy(np.full(N, 3.0)), np.log(N))
     return refuted(
@@ -107,7 +107,7 @@ def _() -> Result:
     "in that very formula it gives (1 - kappa gap) log n; constancy needs lam = (log "
     "n - C)/gap, affine",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = np.array([64.0, 4096.0, 2.0**18])
     log_rule = np.log(n) - 0.3 * np.log(n) * 2.0
     affine = np.log(n) - (np.log(n) - 2) / 2.0 * 2.0
@@ -126,7 +126,7 @@ def _() -> Result:
     "q.k grows like d, so lam should fall like 1/d",
     "only for aligned vectors; independent centred entries grow like sqrt d",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(3)
     aligned, free = [], []
     for d in (64, 1024):
@@ -143,13 +143,13 @@ def _() -> Result:
 
 
 @claim("001-(1)", "holds", "Standard attention softmax(Q K^T/sqrt d) V", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator(4).normal(size=(5, 16)) @ generator(5).normal(size=(16, 9)) / 4)
     return holds_if(close(p.sum(-1), 1), row_sum=p.sum(-1).max())
 
 
 @claim("001-(2)", "holds", "Entropy of a row of weights", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(_scores(20, 5))
     return holds_if(gap(-(p * np.log(p)).sum(-1), entropy(np.log(p))) < 1e-12, n=20)
 
@@ -160,7 +160,7 @@ def _() -> Result:
     "Entropy invariance means H(softmax(lam s)) is about the same for every n",
     "a definition that can be met (exact scale below); later sections replace it by H ~ log n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x = gaussian.scale_for_entropy([256, 4096, 65536], 3.0)
     sizes = ((256, 800), (4096, 150), (65536, 40))
     rows = [entropy(a * _scores(*size)) for a, size in zip(x, sizes, strict=True)]
@@ -170,21 +170,21 @@ def _() -> Result:
 
 
 @claim("001-(4)–(7)", "holds", "H = log Z - lam E_p[s]", "also LSE - lam q.(PK)")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores(30)
     formula = logsumexp(2 * s) - 2 * _tilted_mean(2.0, s)
     return holds_if(gap(formula, entropy(2 * s)) < 1e-12, gap=gap(formula, entropy(2 * s)))
 
 
 @claim("001-(8)", "holds", "Jensen: exp(mean) <= mean(exp)", "equality for constants only")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores(30)
     slack = np.log(np.exp(s).mean(-1)) - s.mean(-1)
     return holds_if((slack > 0).all(), least_slack=slack.min())
 
 
 @claim("001-(9)", "holds", "log Z = log n + log mean e^(lam s)", "identity")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores(30)
     error = gap(logsumexp(s), np.log(30) + np.log(np.exp(s).mean(-1)))
     return holds_if(error < 1e-12, gap=error)
@@ -196,7 +196,7 @@ def _() -> Result:
     "log mean e^(lam s) is about lam mean(s)",
     "error lam^2 sigma^2/2, so lam sigma must be small",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     (small, below), (large, _) = _mean_field(0.3), _mean_field(2.0)
     return approximate(
         small,
@@ -207,13 +207,13 @@ def _() -> Result:
 
 
 @claim("001-(11)", "approx", "log Z is about log n + lam mean(s)", "log Z >= log n + lam mean(s)")
-def _() -> Result:
+def _() -> ClaimResult:
     error, below = _mean_field(0.5)
     return approximate(error, 0.2, sharper=below and abs(error - 0.125) < 0.01, predicted=0.125)
 
 
 @claim("001-(12)", "holds", "max <= LSE <= max + log n", "as 000-(52)")
-def _() -> Result:
+def _() -> ClaimResult:
     low, value, high = lse_bounds(_scores(40) * 2)
     return holds_if((low <= value).all() and (value <= high).all(), slack=(high - value).min())
 
@@ -224,7 +224,7 @@ def _() -> Result:
     "E_p[s] is about s_max for moderate lam",
     "needs lam sigma >= sqrt(2 log n); until then E_p[s] = lam sigma^2",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores()
     top, mean, frozen = s.max(-1).mean(), _tilted_mean(1.0, s).mean(), _tilted_mean(8.0, s).mean()
     return refuted(
@@ -242,7 +242,7 @@ def _() -> Result:
     "H is about log n - lam (s_max - mean)",
     "a lower bound only; it turns negative once lam sigma > sqrt(log n/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     claimed, true, bound = _lower_bound(3.72)
     before, _, _ = _lower_bound(0.95 * np.sqrt(np.log(N) / 2))
     return refuted(
@@ -259,7 +259,7 @@ def _() -> Result:
     "A constant H = C needs lam (s_max - mean) = log n - C",
     "follows from the formula before, where that formula holds (constant scores, or the bound)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _scores(1024, 200)
     delta = (s.max(-1) - s.mean(-1)).mean()
     lam = (np.log(N) - 3.0) / delta
@@ -276,7 +276,7 @@ def _() -> Result:
     "A gap independent of n gives lam proportional to log n",
     "even then affine: (log n - C)/gap; and for unbounded scores the gap itself grows",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = np.array([100.0, 10000.0])
     lam = (np.log(n) - 3) / 2.0
     ratio, wanted = lam[1] / lam[0], np.log(n[1]) / np.log(n[0])
@@ -292,7 +292,7 @@ def _() -> Result:
 
 
 @claim("001-(20)–(22)", "cond", "Var(s) = d sigma^4; s/sqrt d has variance sigma^4", "as 000-(65)")
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(6)
     q, k = rng.normal(size=(2, 50000, 32))
     scaled = (q * k).sum(-1).var() / 32
@@ -313,7 +313,7 @@ def _() -> Result:
     "Combining both gives lam proportional to log n/d",
     "the variance argument times log n gives log n/sqrt d; with 1/d the spread vanishes as d grows",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(7)
     spread = {}
     for d in (64, 1024):
@@ -342,7 +342,7 @@ def _slope(kappa_sigma: float, n: float) -> float:
     "kappa = 1 is the theoretical value",
     "nothing fixes it: H is locally constant at n0 when (kappa sigma)^2 = 1/log n0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n0 = 1e9
     one, tuned = _slope(1.0, n0), _slope(1 / np.sqrt(np.log(n0)), n0)
     h = [gaussian.expected_entropy(n, np.log(n)) for n in (64, 1024, 65536)]
@@ -362,7 +362,7 @@ def _() -> Result:
     "The boxed attention softmax(log n/d Q K^T) V",
     "a definition; for random keys H = log n - (log n)^2/(2d), not constant",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(8)
     h = {}
     for n in (16, 256, 4096):
@@ -384,7 +384,7 @@ def _() -> Result:
     "Laplace's approximation of an integral",
     "interior, non-degenerate maximum",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x = np.linspace(-1, 1, 400001)
     step = x[1] - x[0]
 
@@ -401,7 +401,7 @@ def _() -> Result:
     "Z is about n times the population integral",
     "for lam sigma < sqrt(2 log n); beyond, log Z = lam s_max to leading order",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     low = gaussian.expected_log_partition(10**6, 2.0) - (np.log(1e6) + 2.0)
     high = gaussian.expected_log_partition(10**6, 12.0) - (np.log(1e6) + 72.0)
     top = 12 * gaussian.expected_max(10**6)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -23,7 +23,7 @@ def _layer_norm(x: np.ndarray, eps: float = 0.0) -> np.ndarray:
 
 
 @claim("001-(43)–(45)", "holds", "LayerNorm and RMSNorm formulas", "plus a small eps in the root")
-def _() -> Result:
+def _() -> ClaimResult:
     x = 3 + 5 * generator().normal(size=(100, 64))
     y = _layer_norm(x)
     rms = x / np.sqrt((x * x).mean(-1, keepdims=True))
@@ -42,7 +42,7 @@ def _() -> Result:
     "LayerNorm partly achieves entropy invariance",
     "it fixes the norms, hence the spread; nothing about n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(1)
     q = _layer_norm(rng.normal(size=(50, 64)))
     h = {}
@@ -59,7 +59,7 @@ def _() -> Result:
 
 
 @claim("001-(46)", "holds", "Dynamic scale kappa log n/d", "per row it folds into q")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(2, (6, 16), (40, 16))
     lam = np.log(np.arange(2, 8))[:, None] / 16
     error = gap(softmax(lam * (q @ k.T)), softmax((lam * q) @ k.T))
@@ -72,7 +72,7 @@ def _() -> Result:
     "As a compromise use the constant kappa log n_max/d",
     "just a constant: at n = n_max it is the rule, elsewhere it does not adapt",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n_max, spread = 4096, 1.0
     at_max = gaussian.expected_entropy(n_max, spread)
     rule = gaussian.expected_entropy(256, spread * np.log(256) / np.log(n_max))
@@ -92,7 +92,7 @@ def _sinusoid(positions: np.ndarray, d: int = 128) -> np.ndarray:
 
 
 @claim("001-(47)", "holds", "Position vectors are added to the inputs", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = _sinusoid(np.arange(100.0))
     return holds_if(gap((p * p).sum(-1), 64) < 1e-10, squared_norm=(p * p).sum(-1).mean())
 
@@ -103,7 +103,7 @@ def _() -> Result:
     "Sinusoidal positions: near inner products large, far ones small",
     "as a trend, not monotone: it first rises again at distance 11 (d = 128)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = _sinusoid(np.arange(200.0))
     dot = p @ p[0]
     rise = int(np.argmax(np.diff(dot) > 0)) + 1
@@ -122,7 +122,7 @@ def _() -> Result:
     "Masked rows: H <= log|S_i| and scale kappa log|S_i|/d",
     "|S_i| = 1 gives scale 0, harmless; |S_i| = 0 leaves the row undefined",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(4).normal(size=(12, 12))
     mask = np.tril(np.ones((12, 12), bool))
     h = entropy(np.where(mask, s, -np.inf))
@@ -131,7 +131,7 @@ def _() -> Result:
 
 
 @claim("001-(52),(53)", "holds", "Cross-attention uses the number of keys n_k", "the code uses n_q")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(5, (3, 8), (50, 8))
     h = entropy(q @ k.T / 3)
     return holds_if(
@@ -140,7 +140,7 @@ def _() -> Result:
 
 
 @claim("001-(54)–(56)", "holds", "Per head lam = kappa log n/d_head = kappa h log n/d", "algebra")
-def _() -> Result:
+def _() -> ClaimResult:
     d, h, n = 512, 8, 1000
     return holds_if(close(np.log(n) / (d / h), h * np.log(n) / d), scale=np.log(n) * h / d)
 
@@ -151,7 +151,7 @@ def _() -> Result:
     "So multi-head attention uses an h times larger scale",
     "the head's score has h times fewer terms, so the spread grows by sqrt h only",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(7)
     spread = {}
     for h in (1, 8):
@@ -174,7 +174,7 @@ def _() -> Result:
     "Flash attention needs only another scale",
     "for one scalar; a scale per row must be folded into q",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(8, (5, 8), (20, 8))
     rows = np.log(np.arange(2, 7))[:, None]
     folded = gap(softmax((rows * q) @ k.T), softmax(rows * (q @ k.T)))
@@ -183,7 +183,7 @@ def _() -> Result:
 
 
 @claim("001-(57),(58)", "holds", "10 log 2/64 = 0.108 is close to 1/sqrt 64 = 0.125", "13 % apart")
-def _() -> Result:
+def _() -> ClaimResult:
     a, b = 10 * np.log(2) / 64, 1 / 8
     return holds_if(abs(a - 0.108) < 5e-4 and abs(a / b - 1) < 0.15, log_scale=a, root_scale=b)
 
@@ -195,7 +195,7 @@ def _() -> Result:
     "equal only at n = e^sqrt(d): 286, 2981, 8.2e4 for d = 32, 64, 128; the ratio "
     "spans 0.21 to 2.44",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     d, n = np.array([32.0, 64, 128, 256, 512]), np.array([128.0, 1e6])
     ratio = np.log(n) / np.sqrt(d[:, None])
     even = np.log(np.exp(np.sqrt(d))) / d * np.sqrt(d)
@@ -209,7 +209,7 @@ def _() -> Result:
 
 
 @claim("001-(60)", "holds", "Mixed scale 1/sqrt d + beta log n/d", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     scale = 1 / 8 + 0.1 * np.log(1000) / 64
     return holds_if(scale > 1 / 8, scale=scale)
 
@@ -222,7 +222,7 @@ def _() -> Result:
     "nats; it freezes "
     "only at log n = 2d",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x = np.log(1e6) / 8
     deficit = gaussian.expected_deficit(10**6, x)
     freeze = 2 * 64
@@ -236,7 +236,7 @@ def _() -> Result:
 
 
 @claim("001-§24", "approx", "log 10^6 is about 14", "13.8155")
-def _() -> Result:
+def _() -> ClaimResult:
     return approximate(14 - np.log(1e6), 0.2, exact=np.log(1e6))
 
 
@@ -258,7 +258,7 @@ def _iterate(update: Callable[..., float], start: float, steps: int) -> list[flo
     "Use lam H/H_target, "
     "lam sqrt((log n - H_t)/(log n - H)) or Newton",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     target, log_n = 4.0, np.log(512)
     wrong = [
         _iterate(lambda lam, h, s: lam * target / max(h, 1e-9), start, 40)[-1]
@@ -280,7 +280,7 @@ def _() -> Result:
 
 
 @claim("001-(62),(63)", "holds", "Temperature T = d/(kappa log n)", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(11).normal(size=30)
     lam = np.log(30) / 16
     error = gap(softmax(lam * s), softmax(s / (16 / np.log(30))))
@@ -293,7 +293,7 @@ def _() -> Result:
     "lam = 1/T is the reciprocal of the scale factor",
     "it is the scale factor, the reciprocal of the temperature",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, temperature = generator(12).normal(size=30), 4.0
     lam = 1 / temperature
     wanted = softmax(s / temperature)
@@ -309,7 +309,7 @@ def _() -> Result:
     "The mean-field and the maximum approximation have limits",
     "the first misses lam^2 sigma^2/2, the second needs the frozen phase; they exclude each other",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = 4096
     errors = {}
     for x in (0.2, 8.0):
@@ -336,7 +336,7 @@ def _() -> Result:
     "under a mask, and "
     "-1e9 makes a hidden row attend everywhere; use n_k, log|S_i| and -inf",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     k = generator(13).normal(size=(2, 7, 8))  # batch, n_k, d
     try:
         k.reshape(2, 5, 2, 4)  # as printed: n_q = 5
@@ -364,7 +364,7 @@ def _() -> Result:
     "Dividing by d keeps the score variance stable",
     "dividing by sqrt d does; by d the variance is sigma^4/d -> 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(15)
     variance = {}
     for d in (16, 256):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attentropy.lab.claims.registry import Result, claim, conditional, holds_if, refuted
+from attentropy.lab.claims.registry import ClaimResult, claim, conditional, holds_if, refuted
 from attentropy.lab.claims.tools import close, gap, generator
 from attentropy.theory import sparsity
 from attentropy.theory.entropy import entropy, log_collision, softmax
@@ -32,7 +32,7 @@ def _relu2(x: np.ndarray) -> np.ndarray:
     "if no diagonal entry is 0 (always for softmax, det = product of the diagonal); numerically it "
     "can be singular",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = np.where(np.tril(np.ones((64, 64), bool)), generator().normal(size=(64, 64)), -np.inf)
     a = softmax(s)
     log_det = np.linalg.slogdet(a[:12, :12])[1]
@@ -52,7 +52,7 @@ def _() -> Result:
     "S = E|x|/sqrt(E x^2); smaller is sparser",
     "in [1/sqrt n, 1], scale-free, undefined at x = 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x = generator(1).normal(size=(500, 16)) ** 3
     s = sparsity.empirical(x)
     ends = sparsity.empirical(np.eye(16)[0]), sparsity.empirical(np.ones(16))
@@ -72,7 +72,7 @@ def _() -> Result:
     "For probabilities S = 1/sqrt(n sum p^2) = exp((H_2 - log n)/2)",
     "at most exp((H - log n)/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = 2 * generator(2).normal(size=(200, 20))
     direct = sparsity.empirical(softmax(s))
     renyi = np.exp((-log_collision(s) - np.log(20)) / 2)
@@ -92,7 +92,7 @@ def _() -> Result:
     "Entropy cannot be used for unnormalised or non-negative matrices",
     "non-negative rows can be normalised and have an entropy; it is signed ones that cannot",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     a = np.abs(generator(3).normal(size=(50, 10)))
     p = a / a.sum(-1, keepdims=True)
     h = -(p * np.log(p)).sum(-1)
@@ -114,7 +114,7 @@ def _() -> Result:
     "S is the ratio of expectations as n -> infinity",
     "law of large numbers; for exp it fails when gamma > sqrt(log n/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     g = generator(5).normal(size=(50, 20000))
     mild = np.log(sparsity.empirical(np.exp(g))).mean() - sparsity.log_exp(0.0, 1.0)
     wild = np.log(sparsity.empirical(np.exp(5 * g - 20))).mean() - sparsity.log_exp(0.0, 5.0)
@@ -129,7 +129,7 @@ def _() -> Result:
     "For isotropic Gaussian keys only beta = q.mu and gamma = sigma |q| matter",
     "also for any Gaussian with gamma^2 = q^T Sigma q",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(6)
     q, mu = rng.normal(size=8), rng.normal(size=8)
     s = (mu + 0.5 * rng.normal(size=(400000, 8))) @ q
@@ -141,7 +141,7 @@ def _() -> Result:
 
 
 @claim("002-6", "holds", "exp: S = e^(-gamma^2/2)", "whatever beta; take logs for gamma > 38")
-def _() -> Result:
+def _() -> ClaimResult:
     values = [_population(np.exp, b, 1.5) for b in (-2.0, 3.0)]
     return holds_if(
         close(values, sparsity.exp(0.0, 1.5), 1e-9), measured=values[0], rule=sparsity.exp(0.0, 1.5)
@@ -154,7 +154,7 @@ def _() -> Result:
     "exp becomes arbitrarily sparse as gamma grows",
     "for infinitely many keys; with n keys S >= 1/sqrt n, in three regimes",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     g = generator(7).normal(size=(200, 10000))
     finite = np.log(sparsity.empirical(np.exp(3 * g - 20))).mean()
     far = np.log(sparsity.empirical(np.exp(60 * (g - g.max(-1, keepdims=True))))).mean()
@@ -175,7 +175,7 @@ def _() -> Result:
 @claim(
     "002-7", "holds", "relu^2: the long formula with erf", "M2/sqrt(M4), stable forms in the tails"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     points = [(-2.0, 1.0), (0.5, 2.0), (3.0, 1.0)]
     measured = [_population(_relu2, b, g) for b, g in points]
     rule = [sparsity.relu2(b, g) for b, g in points]
@@ -188,7 +188,7 @@ def _() -> Result:
     "relu^2: only beta < 0 can approach S = 0",
     "S increases in beta/gamma: 0, 1/sqrt 6 at 0, 1 - 2/r^2; sparsity comes from small gamma",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     r = np.linspace(-30, 30, 601)
     s = sparsity.relu2(r, 1.0)
     return holds_if(
@@ -207,7 +207,7 @@ def _() -> Result:
     "A larger |q| sharpens relu^2 and identity attention",
     "both are homogeneous: S depends on beta/gamma only, so only exp reacts to scale",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     c = np.array([1.0, 10.0, 100.0])
     relu, linear, soft = (f(-0.5 * c, c) for f in (sparsity.relu2, sparsity.identity, sparsity.exp))
     return refuted(
@@ -225,14 +225,14 @@ def _() -> Result:
 
 
 @claim("002-9", "holds", "identity: S by Gaussian density and erf", "closed form confirmed")
-def _() -> Result:
+def _() -> ClaimResult:
     measured = [_population(lambda x: x, b, 1.0) for b in (0.0, 0.7, 3.0)]
     rule = sparsity.identity([0.0, 0.7, 3.0], 1.0)
     return holds_if(close(measured, rule, 1e-7), gap=gap(measured, rule))
 
 
 @claim("002-10", "holds", "identity: S is even in beta", "by symmetry")
-def _() -> Result:
+def _() -> ClaimResult:
     b = np.linspace(0, 20, 50)
     error = gap(sparsity.identity(b, 1.3), sparsity.identity(-b, 1.3))
     return holds_if(error == 0, gap=error)
@@ -244,7 +244,7 @@ def _() -> Result:
     "identity: S has a high floor",
     "sqrt(2/pi) = 0.7979 at beta = 0, flat: times (1 + r^4/12)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     r = np.linspace(0, 50, 2001)
     s = sparsity.identity(r, 1.0)
     quartic = (sparsity.identity(0.1, 1.0) / s[0] - 1) * 12 / 1e-4
@@ -261,7 +261,7 @@ def _() -> Result:
     "Non-negative linear attention: S = 1/sqrt(1 + q^T Sigma q/(q.mu)^2)",
     "exact for samples with their own mean and 1/n covariance",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(8)
     k, q = rng.gamma(1.0, size=(300, 6)), rng.gamma(1.0, size=6)
     rule = sparsity.linear(q, k.mean(0), np.cov(k.T, bias=True))
@@ -276,7 +276,7 @@ def _() -> Result:
     "It can be arbitrarily sparse as the signal-to-noise ratio vanishes",
     "algebra",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = [sparsity.linear_iid(1.0, mu, [1.0]) for mu in (1.0, 1e-3, 1e-9)]
     return holds_if(s[0] > s[1] > s[2] and s[2] < 1e-8, mu_1=s[0], mu_1e9=s[2])
 
@@ -287,7 +287,7 @@ def _() -> Result:
     "Small S of a non-negative sequence: most elements nearly equal",
     "all near 0 with few large ones: P(a > t rms) <= S/t",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     a = generator(9).gamma(0.02, size=200000)
     rms, s = np.sqrt((a * a).mean()), sparsity.empirical(a)
     worst = max((a > t * rms).mean() - s / t for t in (0.1, 0.3, 1.0))
@@ -299,7 +299,7 @@ def _() -> Result:
 @claim(
     "002-15", "holds", "iid components: S = 1/sqrt(1 + (sigma |q|_2/(mu |q|_1))^2)", "for q >= 0"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q = np.array([1.0, 2.0, 0.5])
     general = sparsity.linear(q, 0.7 * np.ones(3), 0.36 * np.eye(3))
     return holds_if(close(general, sparsity.linear_iid(0.6, 0.7, q), 1e-13), S=general)
@@ -311,7 +311,7 @@ def _() -> Result:
     "|q|_2/|q|_1 has the maximum sqrt d",
     "it lies in [1/sqrt d, 1]; sqrt d is the maximum of the inverse",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     d = 64
     rows = generator(10).gamma(0.05, size=(5000, d)) + 1e-12
     ratio = np.linalg.norm(rows, axis=1) / rows.sum(1)
@@ -331,7 +331,7 @@ def _() -> Result:
     "Hence a larger d makes linear attention sparser",
     "S >= 1/sqrt(1 + (sigma/mu)^2) at every d, and a dense q gets less sparse with d",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = [sparsity.linear_iid(math.sqrt(2), 1.0, np.ones(d)) for d in (1, 4, 16, 64)]
     floor = 1 / math.sqrt(3)
     random = min(
@@ -353,7 +353,7 @@ def _() -> Result:
     "Softmax attention is linear attention with infinitely many features",
     "Taylor features of e^(q.k)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = 0.5 * generator(11).normal(size=(2, 4))
     powers = [(q @ k) ** m / math.factorial(m) for m in range(25)]
     return holds_if(
@@ -367,7 +367,7 @@ def _() -> Result:
     "Decay: S = sqrt((1-lam^n)(1+lam)/(n (1-lam)(1+lam^n)))",
     "stable with tanh; 1 at lam = 1, 1/sqrt n at 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     measured = sparsity.empirical(0.93 ** np.arange(80))
     return holds_if(close(measured, sparsity.decay(0.93, 80), 1e-12), measured=measured)
 
@@ -378,7 +378,7 @@ def _() -> Result:
     "S < sqrt((1+lam)/(n (1-lam)(1+lam^n)))",
     "strict inside (0, 1), equal at 0, says nothing near 1",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     lam = np.linspace(0.01, 0.99, 99)
     slack = sparsity.decay_bound(lam, 30) - sparsity.decay(lam, 30)
     return holds_if(
@@ -392,7 +392,7 @@ def _() -> Result:
     "lam < 1 makes S tend to 0 with n",
     "at fixed lam, because n grows past (1+lam)/(1-lam) keys; with lam = 1 - c/n it stays",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     fixed = sparsity.decay(0.9, 10**10)
     moving = sparsity.decay(1 - 3e-8, 10**8)
     keys = 10**6 * sparsity.decay(0.9, 10**6) ** 2
@@ -412,7 +412,7 @@ def _() -> Result:
     "exp yes (floor 1/sqrt n), relu^2 only for beta/gamma -> -inf, non-negative "
     "linear needs sigma/mu",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     relu = sparsity.relu2(-10.0, 1.0), sparsity.relu2(1.0, 1.0)
     return conditional(
         sparsity.exp(0.0, 10.0) < 1e-20 and relu[0] < 1e-5 and sparsity.identity(0.0, 1.0) > 0.79,

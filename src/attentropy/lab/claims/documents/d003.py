@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attentropy.lab.claims.registry import Result, claim, conditional, holds_if, refuted
+from attentropy.lab.claims.registry import ClaimResult, claim, conditional, holds_if, refuted
 from attentropy.lab.claims.tools import attend, close, derivative, gap, generator, row_entropy
 from attentropy.theory import bounds
 from attentropy.theory.entropy import deficit, entropy, softmax
@@ -14,7 +14,7 @@ from attentropy.theory.entropy import deficit, entropy, softmax
     "Unrelated vectors have a dot product near 0",
     "relative to their norms (cosine ~ 1/sqrt d); its absolute size is sqrt d",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator().normal(size=(2, 2000, 1024))
     dot = (q * k).sum(-1)
     cosine = dot / np.linalg.norm(q, axis=1) / np.linalg.norm(k, axis=1)
@@ -27,7 +27,7 @@ def _() -> Result:
     "Var(q.k) grows like d",
     "independent centred entries; a mean adds 2 d mu^2 sigma^2",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(1).normal(size=(2, 50000, 64))
     centred, shifted = (q * k).sum(-1).var(), ((q + 1) * (k + 1)).sum(-1).var()
     return conditional(
@@ -41,7 +41,7 @@ def _() -> Result:
 @claim(
     "003-3", "holds", "Softmax gives a probability vector", "with exact zeros once exp underflows"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax([0.0, -10.0, -800.0])
     return holds_if(close(p.sum(), 1) and p.min() == 0, total=p.sum(), least=p.min())
 
@@ -52,7 +52,7 @@ def _() -> Result:
     "If scores are very large a tiny gap is blown up to a huge ratio",
     "the ratio is e^gap at any level",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     high, low = softmax([1000.0, 1000.01]), softmax([0.0, 0.01])
     ratio = high[1] / high[0]
     return refuted(
@@ -64,14 +64,14 @@ def _() -> Result:
 
 
 @claim("003-5", "holds", "Keys of weight near 0 get no gradient", "do/ds = p (v - o), do/dv = p")
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = np.array([0.0, 1.0, -40.0]), np.array([1.0, 2.0, 5.0])
     g = derivative(lambda x: attend(x, v), s)
     return holds_if(abs(g[2]) < 1e-9 < abs(g[0]), hidden=g[2], visible=g[0])
 
 
 @claim("003-6", "holds", "Scores near 0 give nearly uniform weights", "deficit <= D(R) <= R^2/8")
-def _() -> Result:
+def _() -> ClaimResult:
     s = 0.1 * generator(2).uniform(-1, 1, size=(500, 30))
     worst = deficit(s) - bounds.worst_deficit(np.ptp(s, axis=-1))
     return holds_if(deficit(s).max() < 0.01 and worst.max() <= 0, deficit=deficit(s).max())
@@ -83,7 +83,7 @@ def _() -> Result:
     "exp overflows, underflows, and 0/0 follows",
     "fp64 709.78, fp32 88.72, fp16 11.09",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     limits = [float(np.log(np.finfo(t).max)) for t in (np.float64, np.float32, np.float16)]
     naive = np.exp(np.array([800.0, 1.0]))
     broken = np.isnan(naive / naive.sum()).any() and np.exp(-800.0) == 0
@@ -101,7 +101,7 @@ def _() -> Result:
     "Subtracting the maximum fixes it; any constant leaves the weights unchanged",
     "a fully hidden row still needs a guard, and a huge added constant rounds differences away",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = np.array([800.0, 799.0, -5.0])
     fixed = np.exp(s - s.max())
     hidden = np.full(3, -np.inf)
@@ -121,7 +121,7 @@ def _() -> Result:
     "Dividing by sqrt(d_k) cancels the growth at any model size",
     "for independent centred entries of unit variance",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(3)
     unit, wide = [], []
     for d in (16, 1024):
@@ -144,7 +144,7 @@ def _() -> Result:
     "A learnable factor gamma = 1/tau is the temperature",
     "it is the inverse temperature: entropy falls as it grows",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(4).normal(size=20)
     h = [entropy(g * s) for g in (0.5, 1.0, 2.0)]
     return conditional(
@@ -158,7 +158,7 @@ def _() -> Result:
     "tau -> 0 makes the softmax infinitely hot",
     "infinitely cold: it freezes to the argmax",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(5).normal(size=20)
     cold, hot = entropy(s / 1e-9), entropy(s / 1e4)
     return refuted(
@@ -170,7 +170,7 @@ def _() -> Result:
 
 
 @claim("003-12", "holds", "Argmax attention is discontinuous", "a tie is a jump")
-def _() -> Result:
+def _() -> ClaimResult:
     v = np.array([0.0, 1.0])
     jump = v[np.argmax([0.0, 1e-12])] - v[np.argmax([0.0, -1e-12])]
     return holds_if(jump == 1, jump=jump, step=2e-12)
@@ -182,7 +182,7 @@ def _() -> Result:
     "At finite temperature a small score change gives a small weight change",
     "Lipschitz 1/tau (sup to l1) and 1/(2 tau) (l2): blows up as tau -> 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     worst = {}
     for tau in (1.0, 0.1):
         rng, ratio = generator(6), 0.0
@@ -207,7 +207,7 @@ def _() -> Result:
     "The additive score v.tanh(.) is bounded",
     "|e| < |v|_1, so R < 2|v|_1 and H >= log n - D(2|v|_1)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(7)
     v = rng.normal(size=8)
     limit = bounds.additive_score_bound(v)
@@ -227,7 +227,7 @@ def _() -> Result:
     "Hence additive attention is inherently more robust",
     "and it cannot focus once n > e^D(2|v|_1)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     v = np.full(4, 0.5)
     limit = bounds.focus_limit(2 * bounds.additive_score_bound(v))
     best = {n: bounds.top_probability_bound(n, 4.0) for n in (8, 10000)}
@@ -237,7 +237,7 @@ def _() -> Result:
 
 
 @claim("003-16", "holds", "Saturated tanh has no gradient", "1 - tanh^2 x <= 4 e^(-2|x|)")
-def _() -> Result:
+def _() -> ClaimResult:
     x = np.linspace(-15, 15, 1001)
     slope = 1 / np.cosh(x) ** 2
     return holds_if(
@@ -251,7 +251,7 @@ def _() -> Result:
     "Cosine attention does not depend on norms",
     "positive scaling; scores in [-gamma, gamma] give H >= log n - D(2 gamma)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(8)
     q, k = rng.normal(size=8), rng.normal(size=(50, 8))
 
@@ -279,7 +279,7 @@ def _cosine(q: np.ndarray, k: np.ndarray) -> float:
     "The cosine gradient explodes as the norm vanishes",
     "|d cos/dq| = sin(angle)/|q|",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(9).normal(size=(2, 6))
     sizes = [
         np.linalg.norm(derivative(lambda x: _cosine(x, k), q * c, c * 1e-5)) for c in (1.0, 1e-3)
@@ -294,7 +294,7 @@ def _() -> Result:
     "Adding eps to the norm fixes that easily",
     "the gradient is only bounded by 1/eps, and sqrt(sum q^2) + eps is still NaN at q = 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q = np.zeros(3)
     root_gradient = q / np.sqrt((q * q).sum())
     safe = q / np.sqrt((q * q).sum() + 1e-16)
@@ -313,7 +313,7 @@ def _() -> Result:
     "LayerNorm gives mean 0 and variance 1",
     "up to eps: variance sigma^2/(sigma^2 + eps)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     def variance(size: float) -> float:
         x = size * generator(10).normal(size=4096)
         c = x - x.mean()
@@ -333,7 +333,7 @@ def _() -> Result:
     "LayerNorm on q and k tames the norms",
     "QK-norm: |q.k| <= d, R <= 2 sqrt d; LayerNorm before the projections bounds nothing",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(11)
     x = rng.normal(size=(300, 64))
     y = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
@@ -357,7 +357,7 @@ def _positions(amplitude: float, content: float) -> tuple[float, float]:
     "Too small positional amplitude gives nearly equal scores and a uniform map",
     "only if the content scores do not differ either",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     none, content = _positions(1e-3, 0.0)[0], _positions(1e-3, 2.0)[0]
     return conditional(
         abs(none - np.log(32)) < 1e-3,
@@ -373,7 +373,7 @@ def _() -> Result:
     "Too large an amplitude collapses on one arbitrary position",
     "with identity projections not arbitrary: always the query's own",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h, own = _positions(10.0, 1.0)
     return conditional(h < 1e-3, own < 0.5, entropy=h, on_itself=own)
 
@@ -384,7 +384,7 @@ def _() -> Result:
     "The average of sharp heads can have several modes",
     "mean H <= H(mean) <= mean H + log h",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(6 * generator(13).normal(size=(8, 64)))
     mean, of_mean = row_entropy(p).mean(), row_entropy(p.mean(0))
     return holds_if(

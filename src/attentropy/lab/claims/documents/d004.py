@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attentropy.lab.claims.registry import Result, claim, conditional, holds_if, refuted
+from attentropy.lab.claims.registry import ClaimResult, claim, conditional, holds_if, refuted
 from attentropy.lab.claims.tools import attend, close, derivative, gap, generator, jacobian, normals
 from attentropy.theory import init
 from attentropy.theory.entropy import softmax
@@ -10,14 +10,14 @@ from attentropy.theory.init import attention_cost
 
 
 @claim("004-(5.1.1)", "holds", "Scaled dot-product attention", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k, v = generator().normal(size=(3, 6, 4))
     out = softmax(q @ k.T / 2) @ v
     return holds_if(out.min() >= v.min() and out.max() <= v.max(), largest=out.max(), bound=v.max())
 
 
 @claim("004-§5.1.2", "holds", "For unit vectors the dot product is the cosine", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(1).normal(size=(2, 9))
     q, k = q / np.linalg.norm(q), k / np.linalg.norm(k)
     law = (2 - np.sum((q - k) ** 2)) / 2
@@ -30,7 +30,7 @@ def _() -> Result:
     "Q, K, V are linear projections of X",
     "W_O and biases are parameters too",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     x, w = normals(2, (5, 8), (8, 4))
     return holds_if(gap((2 * x) @ w, 2 * (x @ w)) < 1e-12, rows=(x @ w).shape[0])
 
@@ -41,7 +41,7 @@ def _() -> Result:
     "Separate query and key spaces give a highly nonlinear matching function",
     "the score is bilinear, x W_Q W_K^T y, of rank at most d_k",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(4)
     w_q, w_k = rng.normal(size=(2, 16, 4))
     x, z, y = rng.normal(size=(3, 16))
@@ -62,12 +62,12 @@ def _() -> Result:
 
 
 @claim("004-§5.1.3", "holds", "d_k = d_model: 3 d^2 parameters", "without biases and W_O")
-def _() -> Result:
+def _() -> ClaimResult:
     return holds_if(sum(np.zeros((64, 64)).size for _ in "qkv") == 3 * 64**2, parameters=3 * 64**2)
 
 
 @claim("004-(5.1.3)", "holds", "(Q K^T)_ij is the sum of q_im k_jm", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(5).normal(size=(2, 5, 7))
     return holds_if(
         gap(q @ k.T, np.einsum("im,jm->ij", q, k)) < 1e-13,
@@ -76,14 +76,14 @@ def _() -> Result:
 
 
 @claim("004-(5.1.4)", "cond", "E[q_m k_m] = 0", "independent and centred")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(6).normal(size=(2, 400000))
     free, tied = (q * k).mean(), (q * q).mean()
     return conditional(abs(free) < 0.01, abs(tied) < 0.01, independent=free, equal=tied)
 
 
 @claim("004-(5.1.5)", "cond", "Var(q.k) = d_k sigma^4", "as 000-(65)")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = 1.5 * generator(7).normal(size=(2, 100000, 16))
     free, tied = (q * k).sum(-1).var(), (q * q).sum(-1).var()
     rule = init.score_variance(16, 1.5, scale=1.0)
@@ -102,7 +102,7 @@ def _() -> Result:
     "After scaling the variance is sigma^4 whatever d_k, so inputs stay reasonable",
     "reasonable only for sigma = O(1)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = generator(8).normal(size=(2, 20000, 64))
     scaled, wide = ((q * k).sum(-1) / 8).var(), ((9 * q * k).sum(-1) / 8).var()
     return conditional(abs(scaled - 1) < 0.05, wide < 10, sigma_1=scaled, sigma_3=wide)
@@ -114,7 +114,7 @@ def _() -> Result:
     "Inputs of large magnitude harden the softmax",
     "large differences do; it depends on s - max s only",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(9).normal(size=8)
     level, spread = softmax(s + 1e6), softmax(1e4 * s)
     return refuted(
@@ -132,7 +132,7 @@ def _() -> Result:
     "Adding a large constant to all inputs drives softmax to one-hot",
     "it changes nothing; multiplying does. In floats a huge constant even makes it uniform",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = np.array([1.0, 2.0, 3.0], np.float32)
     added = softmax(s.astype(float) + 1e5)
     rounded = (s + np.float32(1e8)) - np.float32(1e8)
@@ -147,7 +147,7 @@ def _() -> Result:
 
 
 @claim("004-(5.1.6)", "holds", "Softmax definition", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(10).normal(size=9)
     return holds_if(
         gap(softmax(s), np.exp(s) / np.exp(s).sum()) < 1e-15,
@@ -156,7 +156,7 @@ def _() -> Result:
 
 
 @claim("004-(5.1.7)", "holds", "The output is the mean of v_j under the weights", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = normals(11, 5, 5)
     draws = generator(13).choice(5, size=400000, p=softmax(s))
     return holds_if(
@@ -167,7 +167,7 @@ def _() -> Result:
 @claim(
     "004-(5.1.8)", "holds", "Softmax Jacobian y_i (1 - y_i), -y_i y_j", "J 1 = 0 and 0 <= J <= I/2"
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(14).normal(size=7)
     j = jacobian(softmax(s))
     numeric = derivative(softmax, s)
@@ -180,7 +180,7 @@ def _() -> Result:
 
 
 @claim("004-§5.1.5c", "holds", "y_i near 1 makes every entry vanish", "max|J| <= 1 - y_max")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax([12.0, 0.0, 1.0])
     return holds_if(
         np.abs(jacobian(p)).max() <= 1 - p.max() + 1e-16,
@@ -195,7 +195,7 @@ def _() -> Result:
     "O(n^2 d) time and O(n^2) memory",
     "plus O(n d^2) projections, which dominate for n < 2d; O(n) memory in blocks",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     long = attention_cost("dense", n=65536, d_model=512)
     short = attention_cost("dense", n=128, d_model=512)
     flash = attention_cost("flash", n=65536, d_model=512)
@@ -213,7 +213,7 @@ def _causal(n: int) -> np.ndarray:
 
 
 @claim("004-(5.1.9),(5.1.10)", "holds", "Causal mask: 0 for j <= i, -inf above", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(generator(15).normal(size=(6, 6)) + _causal(6))
     return holds_if(np.triu(p, 1).sum() == 0 and close(p.sum(-1), 1), future=np.triu(p, 1).sum())
 
@@ -224,7 +224,7 @@ def _() -> Result:
     "The mask M is a lower-triangular matrix",
     "its upper triangle is -inf; the attention matrix becomes lower triangular",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     m = _causal(6)
     p = softmax(generator(16).normal(size=(6, 6)) + m)
     above = np.triu_indices(6, 1)
@@ -242,7 +242,7 @@ def _() -> Result:
     "Position t may use 1 ... t-1 only",
     "the mask allows j <= i; consistent because row i predicts token i+1",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     p = softmax(np.zeros((5, 5)) + _causal(5))
     predicts = [np.flatnonzero(p[i]).max() < i + 1 for i in range(5)]
     return conditional(all(predicts), np.diag(p).max() == 0, own_weight=np.diag(p).max())
@@ -254,7 +254,7 @@ def _() -> Result:
     "Use -1e9 instead of -inf to avoid numerical problems",
     "not in half precision, and a fully hidden row then attends to hidden keys; fp32 loses s",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(17).normal(size=4).astype(np.float32)
     normal = softmax(np.array([s[0], s[1], s[2] - 1e9, s[3] - 1e9], float))
     hidden = softmax((s + np.float32(-1e9)).astype(float))
@@ -272,7 +272,7 @@ def _() -> Result:
     "Padding masks add to the causal one",
     "-inf + -inf is fine, never +inf",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     pad = np.where(np.arange(6) < 4, 0.0, -np.inf)
     p = softmax(generator(18).normal(size=(6, 6)) + _causal(6) + pad)
     return holds_if(
@@ -287,7 +287,7 @@ def _() -> Result:
     "x W with W = U S V^T applies V^T first, then S, then U",
     "row vectors meet U first and V^T last; the order given is that of W x",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     w, x = normals(19, (5, 5), 5)
     u, s, vt = np.linalg.svd(w)
     claimed, right = ((x @ vt) * s) @ u, ((x @ u) * s) @ vt
@@ -300,7 +300,7 @@ def _() -> Result:
 
 
 @claim("004-§5.1.8b", "holds", "Xavier variance 2/(d_in + d_out)", "definition")
-def _() -> Result:
+def _() -> ClaimResult:
     limit = np.sqrt(6 / (512 + 64))
     w = generator(21).uniform(-limit, limit, size=(512, 64))
     rule = init.weight_variance("xavier", 512, 64)
@@ -313,7 +313,7 @@ def _() -> Result:
     "So neither signals nor gradients are amplified or damped",
     "only for d_in = d_out; 512 -> 64: forward 1.78, backward 0.22, score variance 3.16",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(22)
     gains = init.xavier_gain(512, 64)
     w_q, w_k = rng.normal(size=(2, 512, 64)) * np.sqrt(2 / 576)
@@ -342,7 +342,7 @@ def _() -> Result:
     "dL/dW_Q = dL/dO dO/dQ X^T",
     "as matrices X^T (dL/dQ): X^T multiplies from the left",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(23)
     x, w, g = rng.normal(size=(6, 4)), rng.normal(size=(4, 4)), rng.normal(size=(6, 4))
     numeric = derivative(lambda flat: (x @ flat.reshape(4, 4) * g).sum(), w.ravel()).reshape(4, 4)
@@ -362,7 +362,7 @@ def _() -> Result:
     "Gradients flow stably whatever the depth or sequence length",
     "|do/dq| falls like n_eff^(-1/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(24)
     sizes, n_list = [], (16, 256, 2048)
     for n in n_list:
@@ -389,7 +389,7 @@ def _() -> Result:
     "Scaling keeps softmax out of saturation",
     "at initialisation with sigma = O(1)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(25)
     q, k = rng.normal(size=(2, 64, 256))
     p, sharp = softmax(q @ k.T / 16), softmax(25 * q @ k.T / 16)

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.integrate import trapezoid
 
-from attentropy.lab.claims.registry import Result, claim, holds_if
+from attentropy.lab.claims.registry import ClaimResult, claim, holds_if
 from attentropy.lab.claims.tools import derivative, gap, generator, normals
 from attentropy.theory import bounds
 from attentropy.theory.entropy import (
@@ -32,7 +32,7 @@ def _rows(n: int = 20, rows: int = 100, seed: int = 0) -> np.ndarray:
     "H = LSE - lam q.(PK)",
     "attention with V = K gives the entropy; it cancels when |LSE| is far above H",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(1, 8, (30, 8))
     s = 0.5 * k @ q
     value = logsumexp(s) - 0.5 * q @ (softmax(s) @ k)
@@ -40,7 +40,7 @@ def _() -> Result:
 
 
 @claim("ID-2", "holds", "H = log l - t/l", "with log1p of the other keys near one-hot")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows()
     d = s - s.max(-1, keepdims=True)
     l, t = np.exp(d).sum(-1), (d * np.exp(d)).sum(-1)
@@ -55,14 +55,14 @@ def _() -> Result:
 
 
 @claim("ID-3", "holds", "log sum p^2 = LSE(2s) - 2 LSE(s)", "stable: log q - 2 log l")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows()
     error = gap(logsumexp(2 * s) - 2 * logsumexp(s), log_collision(s))
     return holds_if(error < 1e-12, gap=error)
 
 
 @claim("ID-4", "holds", "S(p) = 1/sqrt(n sum p^2)", "decide whether n counts hidden keys")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows()
     p = softmax(s)
     error = gap(sparsity(s), p.mean(-1) / np.sqrt((p * p).mean(-1)))
@@ -70,7 +70,7 @@ def _() -> Result:
 
 
 @claim("ID-5", "holds", "dH/ds_j = -p_j (log p_j + H)", "0 at hidden keys; sums to 0")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows(9, 1, 3)[0]
     g = entropy_gradient(s)
     numeric = derivative(entropy, s)
@@ -80,7 +80,7 @@ def _() -> Result:
 
 
 @claim("ID-6", "holds", "dH/dlam = -lam Var_p(s)", "deficit = integral of t Var_t(s)")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows(12, 1, 4)[0]
     numeric = derivative(lambda x: entropy(x[0] * s), [1.3])[0]
     t = np.linspace(0, 1.3, 20001)
@@ -95,7 +95,7 @@ def _() -> Result:
 
 
 @claim("ID-7", "holds", "dH/dq = -lam^2 Cov_p(k) q", "new")
-def _() -> Result:
+def _() -> ClaimResult:
     q, k = normals(5, 6, (15, 6))
     numeric = derivative(lambda x: entropy(0.7 * k @ x), q)
     return holds_if(
@@ -104,7 +104,7 @@ def _() -> Result:
 
 
 @claim("ID-8", "holds", "d log S/ds_j = p_j (1 - p_j/sum p^2)", "new")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows(8, 1, 7)[0]
     numeric = derivative(lambda x: np.log(sparsity(x)), s)
     return holds_if(
@@ -118,7 +118,7 @@ def _() -> Result:
     "lam (E_p[s] - mean s) = KL(p||u) + KL(u||p)",
     "so H >= log n - lam (E_p s - mean) >= log n - lam (s_max - mean)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows()
     left = (softmax(s) * s).sum(-1) - s.mean(-1)
     right = deficit(s) + kl_from_uniform(s)
@@ -134,7 +134,7 @@ def _() -> Result:
     "Row states merge exactly and associatively, with an identity",
     "rescale by e^(m_i - m); t gains (m_i - m) l_i",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     s, v = _rows(30, 1, 8)[0], generator(9).normal(size=30)
     whole = merge_blocks([s], [v])
     cuts = merge_blocks([s[:7], [], [-np.inf], s[7:8], s[8:]], [v[:7], [], [1.0], v[7:8], v[8:]])
@@ -147,7 +147,7 @@ def _() -> Result:
 
 
 @claim("ID-11", "holds", "deficit <= D(R) <= R^2/8", "sharp as n grows")
-def _() -> Result:
+def _() -> ClaimResult:
     s = generator(10).uniform(-1, 1, size=(3000, 15)) * np.logspace(-2, 1.5, 3000)[:, None]
     r = np.ptp(s, axis=-1)
     worst = (deficit(s) - bounds.worst_deficit(r)).max()
@@ -157,7 +157,7 @@ def _() -> Result:
 
 
 @claim("ID-12", "holds", "H >= -log sum p^2", "Renyi entropies fall with their order")
-def _() -> Result:
+def _() -> ClaimResult:
     s = _rows() * 2
     slack = entropy(s) + log_collision(s)
     return holds_if(slack.min() >= -1e-12, least_slack=slack.min())

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from attentropy.lab.claims.registry import (
-    Result,
+    ClaimResult,
     approximate,
     claim,
     conditional,
@@ -22,7 +22,7 @@ from attentropy.theory.entropy import entropy, softmax
     "Fixed scale, Gaussian scores: H = log n - x^2/2 for x < sqrt(2 log n)",
     "plus [x^2 e^(x^2) - (e^(x^2) - 1)/2]/n while e^(x^2) << n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     exact = gaussian.expected_entropy(10**6, 1.31)
     simple = np.log(1e6) - 1.31**2 / 2
     corrected = gaussian.second_order_entropy(10**6, 1.31)
@@ -40,7 +40,7 @@ def _() -> Result:
     "Freezing at x = sqrt(2 log n), then H -> psi(1) - psi(1-m), m = sqrt(2 log n)/x",
     "as n -> infinity, slowly; at finite n use Phi^-1(1 - 1/n) for sqrt(2 log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = 1e6
     x = 2 * gaussian.freezing_spread(n)
     exact, limit = gaussian.expected_entropy(n, x), gaussian.entropy_limit(n, x)
@@ -69,7 +69,7 @@ def _() -> Result:
     "The crossover is wide: at x = sqrt(2 log n) H is about 0.66 to 0.75 of sqrt(2 log n)",
     "2.02, 3.07, 3.86, 4.82 at n = 1e2, 1e4, 1e6, 1e9, where log n - x^2/2 says 0",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     sizes = np.array([1e2, 1e4, 1e6, 1e9])
     h = gaussian.expected_entropy(sizes, gaussian.freezing_spread(sizes))
     share = h / gaussian.freezing_spread(sizes)
@@ -84,7 +84,7 @@ def _() -> Result:
     "lam = kappa log n keeps H constant for Gaussian scores",
     "asymptotically it freezes; it is locally exact where x^2 = log n (H = log(n)/2)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     h = [gaussian.expected_entropy(n, 0.5 * np.log(n)) for n in (1e2, 1e4, 1e8, 1e16)]
     n = 1e12
 
@@ -111,7 +111,7 @@ def _() -> Result:
     "lam sigma = sqrt(2 (log n - C)) keeps H = C",
     "good when C is well above 0.75 sqrt(2 log n); exact by inversion",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n = 2**20
     exact = gaussian.scale_for_entropy(n, 6.0)
     rule = np.sqrt(2 * (np.log(n) - 6))
@@ -134,7 +134,7 @@ def _() -> Result:
     "Tails e^(-u^g) freeze at a scale growing like (log n)^(1 - 1/g)",
     "exponential tails at a constant scale (g = 1), Gaussian like sqrt(log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     lam, rows = 3.0, 200
     samples = [entropy(lam * generator(1).exponential(size=(rows, n))) for n in (1000, 20000)]
     h = [sample.mean() for sample in samples]
@@ -156,7 +156,7 @@ def _() -> Result:
     "The log n scale is right for bounded iid scores",
     "uniform scores: H = log n - log lam + const, so lam must grow like n",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     rng = generator(2)
     logs, lines = [], []
     for n in (64, 2048, 131072):
@@ -180,7 +180,7 @@ def _() -> Result:
     "k keys at margin D: constant mass for lam = (log n + c)/D, constant H for lam D "
     "= log n + log log n + c",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     sizes = np.array([64.0, 2.0**20, 2.0**30])
 
     def entropy_two(n: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -205,7 +205,7 @@ def _() -> Result:
     "A planted key gets 1/(1 + exp(log n + lam^2 sigma^2/2 - lam margin))",
     "best lam = margin/sigma^2 whatever n; possible only if margin > sigma sqrt(2 log n)",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     n, margin, lam = 4096, 5.71, 2.0
     bulk = generator(3).normal(size=(1500, n))
     scores = np.concatenate([np.full((1500, 1), margin), bulk], 1)
@@ -230,7 +230,7 @@ def _() -> Result:
     "sqrt(2 d log n) for log n << d, d n^(2/d) for log n >> d; below it the "
     "population deficit holds",
 )
-def _() -> Result:
+def _() -> ClaimResult:
     d, n = 64, 20000
     critical = gaussian.sphere_freezing_scale(d, n)
     rng = generator(4)

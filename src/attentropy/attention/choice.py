@@ -1,0 +1,134 @@
+"""Which kernel serves a call: the fastest that can, or the one that was asked for."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from attentropy.core.call import Call
+from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.core.resolve import SMALL_MASK, options_of, resolve
+from attentropy.kernels import linear, reference
+from attentropy.kernels.contract import Kernel
+from attentropy.kernels.fused import kernel as fused
+from attentropy.kernels.tiled import softmax as streaming
+from attentropy.kernels.triton import kernel as triton
+
+_IN_ORDER: tuple[Kernel, ...] = (linear, triton, fused, streaming, reference)
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _IN_ORDER}
+"""All kernels by name, in the order in which "auto" asks them on a GPU."""
+
+# off the GPU, Triton is an interpreter: it comes last
+_OFF_GPU = (*(kernel for kernel in _IN_ORDER if kernel is not triton), triton)
+
+
+def choose(call: Call, kernel: str) -> tuple[Call, Kernel]:
+    """The kernel for a call, and the call as that kernel takes it.
+
+    Args:
+        call: a resolved call.
+        kernel: a name of KERNELS, or "auto" for the first that serves the call.
+
+    Raises:
+        UnsupportedError: the kernel that was asked for lacks something; it says what.
+    """
+    if kernel not in ("streaming", "reference"):
+        call = _materialised(call)
+    chosen = _chosen(call, kernel)
+    _refuse_transforms(chosen.name, call)
+    reason = None if kernel == "auto" else chosen.lacks(call)
+    if reason is not None:
+        able = [name for name, other in KERNELS.items() if other.lacks(call) is None]
+        raise UnsupportedError(
+            f"kernel={kernel!r} does not support {reason}; kernels that serve this call: {able}"
+        )
+    return call, chosen
+
+
+def check_name(kernel: str) -> None:
+    """Raise unless it is the name of a kernel, or "auto".
+
+    Args:
+        kernel: what a caller gave.
+    """
+    if kernel != "auto" and kernel not in KERNELS:
+        raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))
+
+
+def _chosen(call: Call, kernel: str) -> Kernel:
+    check_name(kernel)
+    if kernel != "auto":
+        return KERNELS[kernel]
+    asked = _IN_ORDER if call.q.is_cuda else _OFF_GPU
+    return next(one for one in asked if one.lacks(call) is None)
+
+
+def _materialised(call: Call) -> Call:
+    """A small predicate becomes a table, which more kernels take."""
+    seen = call.seen
+    if seen.predicate is None or math.prod(seen.extent[:4]) > SMALL_MASK:
+        return call
+    return call._replace(seen=seen.tabled())
+
+
+def _refuse_transforms(name: str, call: Call) -> None:
+    if name == "reference" or torch.compiler.is_compiling():
+        return
+    # tangents of forward-mode derivatives would be lost without a word
+    dual = forward_ad._current_level >= 0 and name != "linear"
+    if dual and any(forward_ad.unpack_dual(x).tangent is not None for x in call[:4]):
+        raise UnsupportedError(
+            f"forward-mode derivatives are not supported by the {name} kernel; "
+            "kernel='reference' supports them, in O(n^2) memory"
+        )
+    if torch._C._are_functorch_transforms_active():
+        raise UnsupportedError(
+            f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "
+            "add a batch dimension instead of vmap, or use kernel='reference'"
+        )
+
+
+def explain(
+    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Any
+) -> "Explanation":
+    """Which kernel attend() would take with these arguments, and why not the others.
+
+    Args:
+        q: queries, as in attend().
+        k: keys.
+        v: values.
+        kernel: as in attend().
+        options: mask, score, scale, weights, bias, softcap, sink and dropout, as in attend().
+
+    >>> q = torch.ones(1, 1, 4, 8)
+    >>> explain(q, q, q, dropout=0.5).kernel
+    'streaming'
+    """
+    call = resolve(q, k, v, options_of(options))
+    lacking = {name: one.lacks(call) for name, one in KERNELS.items()}
+    return Explanation(_chosen(call, kernel).name, lacking)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which kernel serves a call, and why.
+
+    Attributes:
+        kernel: the name of the kernel that serves the call.
+        lacking: for every kernel what it lacks for this call; None if it could serve it.
+    """
+
+    kernel: str
+    lacking: dict[str, str | None]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel} serves this call."]
+        for name, reason in self.lacking.items():
+            if name != self.kernel:
+                lines.append(
+                    f"  {name}: {'could serve it too' if reason is None else 'lacks ' + reason}"
+                )
+        return "\n".join(lines)

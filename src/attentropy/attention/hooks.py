@@ -1,0 +1,67 @@
+"""Where watched and steered models meet attention: the one seam between attentropy.models and here.
+
+Nothing is installed unless a model is watched or steered; attention then runs as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from attentropy.core.call import Call
+from attentropy.core.resolve import Options
+from attentropy.core.results import Attended
+
+Compute = Callable[[], Attended]
+Request = tuple[Tensor, Tensor, Options]
+"""Queries, keys and options of a call."""
+
+
+@dataclass
+class Hooks:
+    """What calls of attention go through; each is None unless attentropy.models installs it.
+
+    Attributes:
+        change: gives the queries, keys and options to compute instead of those that are asked for.
+        record: computes a resolved call and records it.
+        skip: computes what cannot be recorded, and notes what it was.
+    """
+
+    change: Callable[[Tensor, Tensor, Options], Request] | None = None
+    record: Callable[[Call, Compute], Attended] | None = None
+    skip: Callable[[str, Compute], Attended] | None = None
+
+
+hooks = Hooks()
+"""The hooks of this process."""
+
+
+def changed(q: Tensor, k: Tensor, options: Options) -> Request:
+    """Queries, keys and options as the running module is steered to have them.
+
+    Args:
+        q: queries.
+        k: keys.
+        options: those of attend().
+    """
+    return (q, k, options) if hooks.change is None else hooks.change(q, k, options)
+
+
+def recorded(call: Call, compute: Compute) -> Attended:
+    """Compute a call, and record it if the running module is watched.
+
+    Args:
+        call: a resolved call.
+        compute: gives its result.
+    """
+    return compute() if hooks.record is None else hooks.record(call, compute)
+
+
+def skipped(what: str, compute: Compute) -> Attended:
+    """Compute, and tell whoever watches the running module that `what` is not recorded.
+
+    Args:
+        what: the name of the function.
+        compute: gives its result.
+    """
+    return compute() if hooks.skip is None else hooks.skip(what, compute)

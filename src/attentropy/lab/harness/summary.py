@@ -1,0 +1,81 @@
+"""A run in Markdown: what was run, what came out (mean ± standard deviation), what it shows."""
+
+from typing import Any
+
+from attentropy.lab.harness.experiment import Experiment, TableSpec
+from attentropy.lab.harness.results import RunResults
+
+
+def summary(
+    experiment: Experiment,
+    results: RunResults,
+    about: dict[str, Any],
+    *,
+    level: int = 1,
+    at: str = "",
+) -> str:
+    """A run as Markdown.
+
+    Args:
+        experiment: what was run.
+        results: rows of a run.
+        about: what RunFolder.about() gave.
+        level: of the headings.
+        at: what precedes the names of figures in links.
+    """
+    mark, derived = "#" * level, experiment.derive(results)
+    parts = [
+        f"{mark} {experiment.name}{' (quick run)' if about['quick'] else ''}",
+        experiment.question,
+        ran(about),
+        *(f"- {line}" for line in experiment.conclude(results)),
+        *(f"**{t.title}**\n\n{markdown(t, derived)}" for t in experiment.tables),
+        *(f"![{f.title}]({at}{f.name}.png)" for f in experiment.figures),
+    ]
+    joined = "\n\n".join(parts) + "\n"
+    return joined.replace("\n\n- ", "\n- ").replace(f"{ran(about)}\n- ", f"{ran(about)}\n\n- ")
+
+
+def ran(about: dict[str, Any]) -> str:
+    """Command, machine, date and versions in one paragraph.
+
+    Args:
+        about: what RunFolder.about() gave.
+    """
+    m = about["machine"]
+    kind = "quick configuration" if about["quick"] else "full configuration"
+    seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
+    done, all_units = about["units"]
+    part = "" if done == all_units else f", **incomplete: {done} of {all_units} units**"
+    settings = ", ".join(f"{k} = {_plain(v)}" for k, v in about["config"].items())
+    return (
+        f"Run: `{about['command']}` ({kind}, {seeds}{part}) on {m['date']}, {m['cpu']}, "
+        f"{m['threads']} thread{'s' if m['threads'] != 1 else ''}, torch {m['torch']}, "
+        f"attentropy {about['attentropy']}. Settings: {settings}. "
+        "Numbers are mean ± standard deviation over seeds."
+    )
+
+
+def markdown(table: TableSpec, results: RunResults) -> str:
+    """A table of means and standard deviations.
+
+    Args:
+        table: what to show.
+        results: rows of a run.
+    """
+    rows = results.where(**table.where)
+    columns = rows.values(table.across)
+    if not any(isinstance(column, str) for column in columns):
+        columns = sorted(columns)
+    head = [*table.down, *(f"{table.across} {c}" for c in columns)]
+    lines = [" | ".join(head), " | ".join(["---"] * len(table.down) + ["--:"] * len(columns))]
+    for key in dict.fromkeys(tuple(row.get(name) for name in table.down) for row in rows):
+        chosen = dict(zip(table.down, key, strict=True))
+        cells = [rows.over(table.metric, **chosen, **{table.across: c}) for c in columns]
+        if any(cell.size for cell in cells):
+            lines.append(" | ".join([*map(str, key), *(c.text(table.digits) for c in cells)]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _plain(value: Any) -> str:
+    return "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

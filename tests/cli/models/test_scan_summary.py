@@ -1,0 +1,45 @@
+"""What a scan prints, for people and for programs."""
+
+import json
+from pathlib import Path
+
+from attentropy.cli.models.scan_summary import machine, progress, show
+from attentropy.scans.scan import Listener
+from tests.report.synthetic import make_scan
+
+
+def test_the_summary_for_people(capsys):
+    scan = make_scan(layers=2, heads=2)
+    show(scan, Path("out"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "synthetic-decoder 2 layers, 4 heads, 134,515,008 parameters, trained at 128" in said
+    assert "length median entropy median H / log n perplexity seconds" in said
+    for finding in scan.findings:
+        assert f"{finding.name}: {len(finding.heads)} heads" in said
+    assert scan.advice[0].call in said
+    for file in ("out/report.html", "out/scan.json", "out/plan.json"):
+        assert file in said
+
+
+def test_the_summary_for_programs():
+    scan = make_scan(layers=2, heads=2, calibrate=False)
+    found = json.loads(json.dumps(machine(scan, Path("out")), allow_nan=False))
+    assert found["heads"] == 4
+    assert found["plan"] is None
+    assert [one["length"] for one in found["lengths"]] == [64, 128, 256, 512]
+    assert found["lengths"][0]["median_entropy"] > 0
+    assert found["median_slope"] is not None
+    assert {one["name"] for one in found["findings"]} == {f.name for f in scan.findings}
+
+
+def test_progress_is_a_listener_and_silent_if_asked(capsys):
+    with progress(quiet=True) as quiet:
+        assert type(quiet) is Listener
+        quiet.say("nothing")
+    assert capsys.readouterr() == ("", "")
+    with progress(quiet=False) as loud:
+        loud.stage("length [64]")
+        loud.begin(10)
+        loud.advance(5)
+        loud.say("length [128] is left out")
+    assert "length [128] is left out" in capsys.readouterr().err

@@ -1,0 +1,40 @@
+"""attentropy watch on a run store."""
+
+import json
+import math
+
+from attentropy.cli.training.watch import spark
+from attentropy.core.statistics import TABLE
+
+
+def test_watch_shows_the_newest_sample_and_its_alarms(call, run):
+    shown = call("watch", run)
+    assert "mine: ended, step 10, loss 3.25" in shown
+    assert "l0" in shown
+    assert "step 10: logits reached 60" in shown
+    assert call("watch", run, "--once").strip() == shown.strip()
+
+
+def test_watch_as_json(call, run):
+    data = json.loads(call("watch", run, "--json"))
+    assert data["step"] == 10
+    assert data["statistics"]["entropy"] == [[2.0, 3.0, 4.0]] * 2
+    assert data["statistics"]["output_norm"][0] == [None] * 3
+    assert data["alerts"][0]["text"] == "logits reached 60"
+
+
+def test_columns_are_the_logged_means_of_the_table(call, run):
+    shown = " ".join(call("watch", run).split())
+    for one in TABLE.values():
+        if "mean" in one.logged:
+            assert one.label.split()[0].lower() in shown
+
+
+def test_a_run_that_is_not_there(call):
+    assert "there is no run 'x'" in call("watch", "x", code=1)
+
+
+def test_the_course_is_drawn_from_lowest_to_highest():
+    assert spark([0, 1, 2, 3]) == "▁▃▅█"
+    assert spark([1.0, 1.0]) == "▁▁"
+    assert spark([0.0, math.nan, 1.0]) == "▁ █"

@@ -1,0 +1,40 @@
+"""What is said about this machine."""
+
+import pytest
+
+from attentropy.kernels import doctor
+from attentropy.kernels.fused import build, library
+
+
+def test_doctor_fits_one_screen_and_names_the_kernel():
+    health = doctor.doctor()
+    assert health.kernel == ("fused" if library.serving else "streaming")
+    assert len(str(health).splitlines()) <= 24
+    assert f"CPU attention: {health.kernel}" in str(health)
+    assert health.as_dict()["builds"].keys() == build.ISAS.keys()
+
+
+def test_without_a_library_it_says_why(monkeypatch):
+    monkeypatch.setattr(library, "serving", None)
+    monkeypatch.setattr(library, "missing", "no library was built")
+    health = doctor.doctor()
+    assert health.kernel == "streaming"
+    assert health.reason == "the fused kernel cannot run: no library was built"
+    assert "Statistics are the same with streaming" in str(health)
+
+
+@pytest.mark.skipif(library.serving is None, reason="no fused kernel for this CPU")
+def test_the_environment_is_named(monkeypatch):
+    monkeypatch.setenv("ATTENTROPY_ISA", library.serving.isa)
+    assert doctor.doctor().reason == f"ATTENTROPY_ISA asks for {library.serving.isa}"
+
+
+def test_the_state_of_every_build(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
+    assert doctor.doctor().builds["avx2"].startswith("not built")
+    (tmp_path / "fused_avx2.so").write_bytes(b"attentropy sources 0123456789abcdef")
+    assert doctor.doctor().builds["avx2"].startswith("built from older sources")
+    text = f"attentropy sources {build.sources('avx2')}"
+    (tmp_path / "fused_avx2.so").write_bytes(b"\0" + text.encode() + b"\0")
+    assert doctor.doctor().builds["avx2"].startswith("built")
+    assert "older" not in doctor.doctor().builds["avx2"]

@@ -1,0 +1,45 @@
+"""The forward kernel by itself, launched on calls made by hand."""
+
+import pytest
+import torch
+
+from attentropy.kernels import reference
+from attentropy.kernels.triton.configs import TileSizes
+from attentropy.kernels.triton.plan_forward import plan_forward
+from tests.kernels.triton.device.helpers import interpreted
+from tests.kernels.triton.problems import problem, tensors
+
+SIZES = [TileSizes("square", 16, 16, 4, 1), TileSizes("parts", 32, 16, 4, 1, part=16)]
+
+
+def launched(made, sizes, *, again=True):
+    launches, written = plan_forward(made)
+    for one in launches if again else launches[:1]:
+        one.start_with(sizes)
+    return written
+
+
+@interpreted
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda x: x.name)
+@pytest.mark.parametrize("hides", [False, True])
+def test_rows_are_those_of_the_reference(sizes, hides):
+    hi = (torch.arange(37) + 17).int().view(1, 1, 37) if hides else None
+    made = problem(*tensors(37, 53, heads=4, key_heads=2, width=20), hi=hi)
+    got, want = launched(made, sizes), reference.attend(made.call)
+    for name in ("out", "entropy", "lse", "max_logit", "collision", "log_l"):
+        x, y = getattr(got, name), getattr(want, name)
+        torch.testing.assert_close(x, y, atol=5e-6, rtol=1e-5, msg=name)
+    assert torch.equal(got.argmax, want.argmax)
+
+
+@interpreted
+def test_the_second_launch_mends_what_a_hidden_nan_spoiled():
+    q, k, v = tensors(37, 53)
+    v[0, 0, 50] = torch.nan
+    hi = (torch.arange(37) + 17).int().view(1, 1, 37)
+    made = problem(q, k, v, hi=hi)
+    once, twice = launched(made, SIZES[0], again=False), launched(made, SIZES[0])
+    blind_to_it = made.call.seen.hi[0, 0] <= 50
+    assert once.out[0, 0, blind_to_it].isnan().any()
+    assert twice.out[0, 0, blind_to_it].isfinite().all()
+    assert twice.out[0, 0, ~blind_to_it].isnan().all()

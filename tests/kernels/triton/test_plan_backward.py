@@ -1,0 +1,71 @@
+"""What is launched for gradients."""
+
+import pytest
+import torch
+
+from attentropy.kernels.packing import INPUTS
+from attentropy.kernels.softmax_results import FLOWING
+from attentropy.kernels.triton.plan_backward import empty_gradients, plan_backward
+from attentropy.kernels.triton.plan_forward import plan_forward
+from tests.kernels.triton.problems import problem, tensors
+
+
+def planned(*, flowing=FLOWING, needs=("q", "k", "v"), **terms):
+    made = problem(*tensors(), **terms)
+    written = plan_forward(made)[1]
+    grads = {name: torch.ones_like(getattr(written, name)) for name in flowing}
+    return plan_backward(made, written, grads, {name: name in needs for name in INPUTS})
+
+
+def names(launches):
+    return [one.kernel.__name__ for one in launches]
+
+
+def test_coefficients_then_two_sweeps():
+    launches, found = planned()
+    assert names(launches) == ["coefficients", "queries_backward", "keys_backward"]
+    assert set(found) == {"q", "k", "v"}
+    assert launches[1].args["dq"] is found["q"]
+    assert launches[2].args["dk_out"] is found["k"]
+
+
+def test_where_keys_may_be_hidden_both_sweeps_come_once_more():
+    hi = torch.full((1, 1, 9), 5, dtype=torch.int32)
+    launches, _ = planned(hi=hi)
+    assert names(launches)[3:] == ["queries_backward", "keys_backward"]
+    assert [one.args["SAFE"] for one in launches[3:]] == [True, True]
+
+
+def test_the_second_sweep_adds_nothing_to_tables():
+    bias = torch.zeros(1, 1, 9, 11)
+    launches, found = planned(bias=bias, needs=("q", "bias"))
+    assert found["bias"].shape == bias.shape
+    assert launches[1].args["dbias"].ptr is found["bias"]
+    assert launches[3].args["dbias"] is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "spread"), [((1, 1, 1, 11), (True, False)), ((1, 2, 9, 1), (False, True)),
+                          ((1, 1, 1, 1), (True, True)), ((1, 2, 9, 11), (False, False))]
+)  # fmt: skip
+def test_a_bias_of_one_row_or_column_is_summed_first(shape, spread):
+    launches, _ = planned(bias=torch.zeros(shape), needs=("bias",))
+    args = launches[1].args
+    assert (args["SPREAD_I"], args["SPREAD_J"]) == spread
+
+
+def test_gradients_that_do_not_flow_are_left_out():
+    launches, _ = planned(flowing=("lse",))
+    slopes = launches[0].args["slopes"]
+    assert slopes.entropy is slopes.collision is launches[0].args["dout"] is None
+    assert launches[0].args["dlse"] is not None
+    assert launches[1].args["dout"].ptr.numel() == 1
+
+
+def test_room_for_gradients_is_zero_where_tiles_add():
+    made = problem(*tensors(), bias=torch.ones(1, 1, 9, 11), relative=torch.ones(2, 5))
+    found = empty_gradients(made, dict.fromkeys(INPUTS, True))
+    assert set(found) == {"q", "k", "v", "scale", "bias", "relative"}
+    assert found["scale"].shape == (1, 2, 9)
+    assert not found["bias"].any()
+    assert not found["relative"].any()

@@ -1,0 +1,69 @@
+"""What is launched for a call, and how keys are shared out."""
+
+import pytest
+import torch
+
+from attentropy.kernels.triton import plan_forward as plans
+from attentropy.kernels.triton.plan_forward import empty_states, plan_forward, processors, shares
+from tests.kernels.triton.problems import problem, tensors
+
+
+def names(launches):
+    return [one.kernel.__name__ for one in launches]
+
+
+def test_one_sweep_and_one_more_for_what_is_not_finite():
+    launches, written = plan_forward(problem(*tensors(40, 50)))
+    assert names(launches) == ["forward", "forward"]
+    assert [one.args["SAFE"] for one in launches] == [False, True]
+    assert launches[0].args["written"] is written
+    assert launches[0].args["partial"] is None
+    assert written.out.shape == (1, 2, 40, 6)
+
+
+def test_programs_cover_every_row():
+    launches, _ = plan_forward(problem(*tensors(40, 50, batch=3, heads=4, key_heads=2)))
+    assert launches[0].programs(16) == 3 * 4 * 3
+    assert launches[0].programs(64) == 3 * 4
+
+
+def test_few_queries_are_packed_by_key_head():
+    launches, _ = plan_forward(problem(*tensors(3, 50, heads=8, key_heads=2)))
+    assert launches[0].args["PACK"]
+    assert launches[0].programs(16) == 2
+
+
+def test_shares_of_the_keys_are_merged():
+    launches, _ = plan_forward(problem(*tensors(1, 2000)))
+    first, join, again = launches
+    assert join.kernel.__name__ == "join"
+    assert first.args["splits"] == join.args["splits"] > 1
+    assert first.args["splits"] * first.args["share"] >= 2000
+    assert (again.args["splits"], again.args["partial"]) == (1, None)
+    assert again.args["share"] >= 2000
+
+
+@pytest.mark.parametrize("keys", [1, 255, 256, 1000, 4096, 5000])
+@pytest.mark.parametrize("programs", [1, 3, 100])
+def test_shares_cover_all_keys_and_none_is_empty(keys, programs):
+    made = problem(*tensors(1, keys, width=16))
+    splits, share = shares(made, programs)
+    assert splits * share >= keys
+    assert (splits - 1) * share < keys
+    assert splits == 1 or share % 128 == 0
+
+
+def test_without_statistics_it_is_plain_flash_attention():
+    launches, _ = plan_forward(problem(*tensors(40, 50)), stats=False)
+    assert launches[0].args["STATS"] is False
+
+
+def test_states_of_shares_have_room():
+    states = empty_states(problem(*tensors(2, 50)), 3)
+    assert states.m.shape == (1, 2, 2, 3)
+    assert states.acc.shape == (1, 2, 2, 3, 6)
+    assert states.top.dtype == torch.int32
+
+
+def test_processors_of_the_interpreter():
+    assert processors(torch.device("cpu")) == plans.INTERPRETED_PROCESSORS

@@ -1,0 +1,43 @@
+"""transformers models and tokenizers, loaded quietly."""
+
+import pytest
+import torch
+
+from attentropy.scans.errors import ScanError
+from attentropy.scans.loading import pretrained
+from attentropy.scans.loading.sources import Permissions, Placement, load
+
+
+def get(name, **allowed):
+    return load(str(name), Placement(), Permissions(**allowed))
+
+
+def test_allowed_pickles_are_loaded_and_must_fit(copy, llama):
+    whole = get(llama).model.state_dict()
+    (copy / "model.safetensors").unlink()
+    torch.save(whole, copy / "pytorch_model.bin")
+    loaded = get(copy, pickle=True).model.state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in whole.items())
+    torch.save({"other": torch.zeros(3)}, copy / "pytorch_model.bin")
+    with pytest.raises(ScanError, match=r"weights do not fit its config: \d+ of \d+ are missing"):
+        get(copy, pickle=True)
+
+
+OPTIONS = {"local_files_only": True, "trust_remote_code": False}
+
+
+def test_a_folder_without_a_tokenizer_has_none(llama):
+    assert pretrained.load_tokenizer(str(llama), options=OPTIONS) is None
+
+
+def test_loading_is_quiet_and_in_the_precision_asked_for(llama, capfd):
+    model = pretrained.load_model(str(llama), dtype="bfloat16", pickle=False, options=OPTIONS)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_the_library_raises_is_one_sentence(copy):
+    (copy / "config.json").write_text('{"model_type": "no-such-type"}')
+    with pytest.raises(ScanError, match=r"^model .*copy cannot be loaded: [^\n]*$"):
+        pretrained.load_model(str(copy), dtype="float32", pickle=False, options=OPTIONS)
