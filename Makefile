@@ -11,7 +11,7 @@ demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
 
 # A minute on two cores, for every change; `test` is the whole gate.
-quick: lint
+quick: lint libraries
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
 test: lint check

@@ -208,16 +208,20 @@ def test_unread_counts_keys_from_the_first():
     assert unread(read(state([-math.inf])), first=10).argmax.item() == -1
 
 
+@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
-def test_parts_merge_to_millionths_in_float32_wherever_the_logits_are(shift):
-    s = torch.randint(-4096, 4096, (64, 33)).float() / 1024
+def test_parts_merge_to_millionths_in_float32_wherever_the_logits_are(shift, grad):
+    s = (torch.randint(-4096, 4096, (64, 33)).float() / 1024).requires_grad_(grad)
     v = torch.randn(33, 4)
     want = dense(s, v)
     parts = []
     for columns in (slice(0, 20), slice(20, 33)):
         tile = from_tile(s[:, columns] + shift, v[columns], first=columns.start)
-        parts.append(unread(read(tile), log_l=tile.l.log()))
+        parts.append(unread(read(tile), log_l=tile.l.detach().log()))
     out, entropy, lse, collision = results(read(merge(*parts)))
+    if grad:
+        got, exact = (torch.autograd.grad(x.sum(), s)[0] for x in (entropy, want[1]))
+        assert (got - exact).abs().max() < 2e-6
     assert (entropy - want[1]).abs().max() < 2e-6
     assert (collision - want[3]).abs().max() < 1e-6
     assert (out - want[0]).abs().max() < 2e-6

@@ -7,7 +7,12 @@ from attentropy.core.weights import Kernelised
 
 
 def attended(call: Call, rows: Rows) -> Attended:
-    """Rows as attend() returns them, with the sink merged in."""
+    """Rows as attend() returns them, with the sink merged in.
+
+    Args:
+        call: a resolved call.
+        rows: what a kernel returned for it.
+    """
     stats = Stats(
         entropy=rows.entropy,
         lse=rows.lse,

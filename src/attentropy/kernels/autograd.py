@@ -31,6 +31,11 @@ def once(
 
     `anchors` are the tensors they were made from. Without them, autograd.grad with respect to one
     of these would find no path, and give None or a message about unused tensors.
+
+    Args:
+        kernel: its name, for the message.
+        grads: gradients; None stays None.
+        anchors: tensors that the gradients were made from.
     """
     if not torch.is_grad_enabled():
         return grads
@@ -42,7 +47,12 @@ def once(
 
 
 def unbatched(kernel: str, *grads: Tensor | None) -> None:
-    """Raise inside of a backward pass that is vmapped over gradients."""
+    """Raise inside of a backward pass that is vmapped over gradients.
+
+    Args:
+        kernel: its name, for the message.
+        grads: gradients that a backward pass was given.
+    """
     try:
         for g in grads:
             if g is not None:

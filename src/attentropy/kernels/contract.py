@@ -20,16 +20,27 @@ class Kernel(Protocol):
         ...
 
     def lacks(self, call: Call) -> str | None:
-        """What keeps the kernel from serving the call, in words; None if it can serve it."""
+        """What keeps the kernel from serving the call, in words; None if it can serve it.
+
+        Args:
+            call: a resolved call.
+        """
         ...
 
     def attend(self, call: Call) -> Rows:
-        """Output and statistics of every row, without the sink; differentiable."""
+        """Output and statistics of every row, without the sink; differentiable.
+
+        Args:
+            call: a resolved call.
+        """
         ...
 
     def key_mass(self, call: Call) -> Tensor:
         """sum_i w_ij, what each key receives in each query head, [B,H,K]; without gradients.
 
         The sink takes its share of every row. The values of the call play no part.
+
+        Args:
+            call: a resolved call.
         """
         ...

@@ -20,7 +20,11 @@ CHUNK = 128
 
 
 def lacks(call: Call) -> str | None:
-    """What keeps it from serving the call; it takes Kernelised and Decay, unmasked or causal."""
+    """What keeps it from serving the call; it takes Kernelised and Decay, unmasked or causal.
+
+    Args:
+        call: a resolved call.
+    """
     if not isinstance(call.weights, Kernelised | Decay):
         return f"{type(call.weights).__name__} weights (only Kernelised and Decay)"
     if call.dropout:
@@ -31,7 +35,11 @@ def lacks(call: Call) -> str | None:
 
 
 def attend(call: Call) -> Rows:
-    """Output, mass and collision of every row."""
+    """Output, mass and collision of every row.
+
+    Args:
+        call: a resolved call.
+    """
     # statistics are float32 or better, whatever the inputs are
     with torch.autocast(call.q.device.type, enabled=False):
         if isinstance(call.weights, Decay):
@@ -40,7 +48,11 @@ def attend(call: Call) -> Rows:
 
 
 def key_mass(call: Call) -> Tensor:
-    """sum_i w_ij [B,H,K]: the same sums, over the queries that come after a key."""
+    """sum_i w_ij [B,H,K]: the same sums, over the queries that come after a key.
+
+    Args:
+        call: a resolved call.
+    """
     with torch.no_grad(), torch.autocast(call.q.device.type, enabled=False):
         call = receiving(call)
         if isinstance(call.weights, Decay):
@@ -142,7 +154,12 @@ def _aligned(x: Tensor, queries: int) -> Tensor:
 
 
 def recurrence(x_BHND: Tensor, rate_H: Tensor) -> Tensor:
-    """y_i = rate * y_(i-1) + x_i, with y_(-1) = 0; carries go through the same recurrence."""
+    """y_i = rate * y_(i-1) + x_i, with y_(-1) = 0; carries go through the same recurrence.
+
+    Args:
+        x_BHND: x.
+        rate_H: the rate of each head.
+    """
     n = x_BHND.shape[2]
     step = torch.arange(min(n, CHUNK), device=x_BHND.device)
     gap = step[:, None] - step

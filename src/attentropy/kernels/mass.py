@@ -11,6 +11,9 @@ def receiving(call: Call) -> Call:
     """The call in float32 or better, with keys for every query head, and ones as values.
 
     Then the gradient of sum_i out_i with respect to the values, [B,H,K,1], is sum_i w_ij.
+
+    Args:
+        call: a resolved call.
     """
     group = call.q.shape[1] // call.k.shape[1]
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
@@ -20,12 +23,22 @@ def receiving(call: Call) -> Call:
 
 
 def shares(call: Call, rows: Rows) -> Tensor:
-    """What the sink leaves of an output of one, [B,H,Q,1]."""
+    """What the sink leaves of an output of one, [B,H,Q,1].
+
+    Args:
+        call: a resolved call.
+        rows: what a kernel returned for it.
+    """
     return attended(call, rows._replace(out=torch.ones_like(rows.out))).out
 
 
 def counted(call: Call, argmax: Tensor) -> Tensor:
-    """The number of rows that have their largest logit at each key, [B,H,K]: one-hot weights."""
+    """The number of rows that have their largest logit at each key, [B,H,K]: one-hot weights.
+
+    Args:
+        call: a resolved call.
+        argmax: [B,H,Q], -1 for rows that see nothing.
+    """
     seen = (argmax >= 0).to(call.scale.dtype)
     total = seen.new_zeros(*argmax.shape[:2], call.k.shape[2])
     return total.scatter_add(2, argmax.clamp(min=0), seen)

@@ -22,7 +22,10 @@ _STEPS = 0x9E3779B9, 0xBB67AE85
 def uniform(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
     """Uniform numbers in (0, 1), one for each index of the broadcast shape.
 
-    k is a range, or one key for each row.
+    Args:
+        seed: a 64-bit number.
+        where: places; their keys are a range, or one for each row.
+        dtype: of the result.
     """
     # 23 bits, centred in their cell: exact in float32 and never 0 or 1
     words = [(x >> 9).to(dtype) for x in _words(seed, where)]
@@ -30,12 +33,25 @@ def uniform(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
 
 
 def gumbel(seed: int, where: Where, *, dtype: torch.dtype) -> Tensor:
-    """Standard Gumbel noise, -log(-log u)."""
+    """Standard Gumbel noise, -log(-log u).
+
+    Args:
+        seed: a 64-bit number.
+        where: places; their keys are a range, or one for each row.
+        dtype: of the result.
+    """
     return uniform(seed, where, dtype=dtype).log_().neg_().log_().neg_()
 
 
 def kept(seed: int, where: Where, *, rate: float, dtype: torch.dtype) -> Tensor:
-    """Dropout factors: 0 where `uniform` is below `rate`, else 1 / (1 - rate)."""
+    """Dropout factors: 0 where `uniform` is below `rate`, else 1 / (1 - rate).
+
+    Args:
+        seed: a 64-bit number.
+        where: places; their keys are a range, or one for each row.
+        rate: the share that is dropped.
+        dtype: of the result.
+    """
     least = math.ceil(rate * 2**23 - 0.5) << 9
     words = [x >= least for x in _words(seed, where)]
     return _interleaved(words, where).to(dtype).div_(1 - rate)
@@ -73,6 +89,10 @@ def _range(where: Where) -> tuple[int, int]:
 
 def philox(key: tuple[int, int], counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Four random words for each counter of four words, in shapes that broadcast.
+
+    Args:
+        key: two words of the seed.
+        counter: four words, in shapes that broadcast.
 
     >>> [hex(int(x)) for x in philox((0, 0), tuple(torch.zeros(4, dtype=torch.int64)))]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']

@@ -70,7 +70,11 @@ def schema() -> str:
 
 
 def pack(call: Call) -> Arguments:
-    """The arguments of a call; a mask that is neither bounds nor a table becomes a table."""
+    """The arguments of a call; a mask that is neither bounds nor a table becomes a table.
+
+    Args:
+        call: a resolved call.
+    """
     seen = call.seen if call.seen.predicate is None else call.seen.tabled()
     return Arguments(
         q=call.q,
@@ -93,7 +97,11 @@ def pack(call: Call) -> Arguments:
 
 
 def unpack(given: Arguments) -> Call:
-    """The call that has these arguments."""
+    """The call that has these arguments.
+
+    Args:
+        given: arguments of an operator.
+    """
     batch, heads, queries, _ = given.q.shape
     extent = Extent(batch, heads, queries, given.k.shape[2], given.q.device)
     seen = Visibility(
@@ -104,7 +112,11 @@ def unpack(given: Arguments) -> Call:
 
 
 def encode(weights: Weights) -> str:
-    """Weights as text, without what acts outside of operators."""
+    """Weights as text, without what acts outside of operators.
+
+    Args:
+        weights: of a call.
+    """
     match weights:
         case Gumbel():
             return f"Gumbel {weights.tau}"
@@ -122,7 +134,11 @@ def encode(weights: Weights) -> str:
 
 
 def decode(text: str) -> Weights:
-    """The inverse of `encode`; Hard and Kernelised come back as what sums like them."""
+    """The inverse of `encode`; Hard and Kernelised come back as what sums like them.
+
+    Args:
+        text: what `encode` gave.
+    """
     name, *rest = text.split()
     match name:
         case "Gumbel":

@@ -63,7 +63,14 @@ class Passes(Generic[R]):
         return self.forward(call)
 
     def gradient(self, call: Call, results: R, grads: Grads, of: str) -> Tensor:
-        """The gradient of one of INPUTS; not differentiable."""
+        """The gradient of one of INPUTS; not differentiable.
+
+        Args:
+            call: a resolved call.
+            results: what the forward pass gave for it.
+            grads: gradients of the results.
+            of: the name of the input.
+        """
         needs = {name: name == of for name in INPUTS}
         backward = self.operators().backward if traced(*_inputs(call)) else self.backward
         found = backward(call, results, grads, needs)[INPUTS.index(of)]
@@ -134,11 +141,22 @@ class Operators(Generic[R]):
         self.backward_op = getattr(torch.ops.attentropy, backward).default
 
     def forward(self, call: Call) -> R:
-        """`passes.forward` as an operator; differentiable."""
+        """`passes.forward` as an operator; differentiable.
+
+        Args:
+            call: a resolved call.
+        """
         return self.passes.results(*self.forward_op(*pack(call)))
 
     def backward(self, call: Call, results: R, grads: Grads, needs: Needs) -> InputGradients:
-        """`passes.backward` as an operator."""
+        """`passes.backward` as an operator.
+
+        Args:
+            call: a resolved call.
+            results: what the forward pass gave for it.
+            grads: gradients of the results.
+            needs: which inputs need a gradient.
+        """
         given = [grads.get(name) for name in self.passes.fields]
         return self._spread(self.backward_op, pack(call), list(results), given, needs)
 

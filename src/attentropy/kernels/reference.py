@@ -15,19 +15,31 @@ name = "reference"
 
 
 def lacks(call: Call) -> str | None:
-    """None: it serves every call."""
+    """None: it serves every call.
+
+    Args:
+        call: a resolved call.
+    """
     return None
 
 
 def attend(call: Call) -> Rows:
-    """Output and statistics of every row, by materialising everything in float64."""
+    """Output and statistics of every row, by materialising everything in float64.
+
+    Args:
+        call: a resolved call.
+    """
     hidden = ~call.seen.dense()
     weights, rows = _weighed(call, hidden)
     return rows._replace(out=_mix(call, weights, hidden).to(call.v.dtype))
 
 
 def key_mass(call: Call) -> Tensor:
-    """What each key receives: the sum of its weights over all rows, [B,H,K]."""
+    """What each key receives: the sum of its weights over all rows, [B,H,K].
+
+    Args:
+        call: a resolved call.
+    """
     with torch.no_grad():
         call = receiving(call)
         weights, rows = _weighed(call, ~call.seen.dense())
@@ -49,7 +61,12 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
 
 
 def logits(call: Call, hidden: Tensor) -> Tensor:
-    """Final logits [B,H,Q,K] in float64; of a hidden pair anything, without a gradient."""
+    """Final logits [B,H,Q,K] in float64; of a hidden pair anything, without a gradient.
+
+    Args:
+        call: a resolved call.
+        hidden: bool [B,H,Q,K], True where a key is hidden.
+    """
     s = call.scale.double()[..., None].masked_fill(hidden, 0.0) * _product(call, hidden)
     if call.softcap is not None:
         s = call.softcap * (s / call.softcap).tanh()

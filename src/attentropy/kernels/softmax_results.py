@@ -41,7 +41,11 @@ FLOWING = ("out", "entropy", "lse", "collision")
 
 
 def empty(call: Call) -> SoftmaxResults:
-    """Results of a call with nothing in them."""
+    """Results of a call with nothing in them.
+
+    Args:
+        call: a resolved call.
+    """
     shape = call.q.shape[:3]
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
     made = {name: call.q.new_empty(shape, dtype=wide) for name in SoftmaxResults._fields}
@@ -58,18 +62,35 @@ def softmax_passes(
     backward: Callable[[Call, SoftmaxResults, Grads, Needs], InputGradients],
     operators: Callable[[], Operators[SoftmaxResults]],
 ) -> Passes[SoftmaxResults]:
-    """The two passes of a kernel of softmax attention; arguments are as in `Passes`."""
+    """The two passes of a kernel of softmax attention; see `Passes`.
+
+    Args:
+        name: of the operator.
+        kernel: the name of the kernel.
+        forward: the results of a call.
+        backward: gradients of INPUTS.
+        operators: gives the operators.
+    """
     return Passes(name, kernel, SoftmaxResults, FLOWING, forward, backward, empty, operators)
 
 
 def rows(results: SoftmaxResults) -> Rows:
-    """Results as a kernel returns them."""
+    """Results as a kernel returns them.
+
+    Args:
+        results: of a forward pass.
+    """
     out, entropy, lse, max_logit, argmax, collision, log_l = results
     return Rows(out, entropy, lse, max_logit, argmax, collision, None, log_l)
 
 
 def key_mass(passes: Passes[SoftmaxResults], call: Call) -> Tensor:
-    """sum_i p_ij [B,H,K]: the gradient of sum_i out_i with respect to values that are ones."""
+    """sum_i p_ij [B,H,K]: the gradient of sum_i out_i with respect to values that are ones.
+
+    Args:
+        passes: those of a kernel.
+        call: a resolved call.
+    """
     with torch.no_grad():
         call = receiving(call)
         results = passes(call)

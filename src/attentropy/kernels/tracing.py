@@ -12,6 +12,9 @@ def traced(*tensors: Tensor | None) -> bool:
     So it is under torch.compile; under a dispatch mode (FakeTensorMode, make_fx, counters of
     operations), which sees operators only; and for tensors that are not plain memory (fake ones,
     DTensor).
+
+    Args:
+        tensors: those that the kernel would touch.
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return True

@@ -20,6 +20,9 @@ def layout(header: str) -> dict[str, str]:
 
     An array belongs to the pointer before it.
 
+    Args:
+        header: the text of a C++ header.
+
     >>> layout("struct Args { int64_t B, H; const char* q; int64_t qs[3]; double cap; };")
     {'B': 'q', 'H': 'q', 'q': 'qqqq', 'cap': 'd'}
     """
@@ -43,7 +46,13 @@ _packed = struct.Struct("".join(_LAYOUT.values())).pack
 
 
 def block(inputs: Fields, results: Fields, grads: Fields | None = None) -> bytes:
-    """The block with the fields of all three; raises struct.error if struct Args lacks one."""
+    """The block with the fields of all three; raises struct.error if struct Args lacks one.
+
+    Args:
+        inputs: fields that describe a call.
+        results: fields that describe where results are.
+        grads: fields that describe gradients; none in a forward pass.
+    """
     words: list[float] = []
     # in the order of struct Args; names that it lacks come after them, and are too many
     for value in {**_ZEROS, **inputs, **results, **(grads or {})}.values():
@@ -52,17 +61,30 @@ def block(inputs: Fields, results: Fields, grads: Fields | None = None) -> bytes
 
 
 def pointer(x: Tensor | None) -> Words:
-    """The address of a tensor; 0 for None."""
+    """The address of a tensor; 0 for None.
+
+    Args:
+        x: a tensor, or None.
+    """
     return (0 if x is None else x.data_ptr(),)
 
 
 def heads(x: Tensor) -> Words:
-    """Address and strides of a tensor [B,H,N,D] whose last stride is 1."""
+    """Address and strides of a tensor [B,H,N,D] whose last stride is 1.
+
+    Args:
+        x: queries, keys, values, or what is shaped like them.
+    """
     return x.data_ptr(), *x.stride()[:3]
 
 
 def spread(x: Tensor, shape: tuple[int, ...]) -> Words:
-    """Address and strides of a tensor that broadcasts to `shape`; 0 where it does."""
+    """Address and strides of a tensor that broadcasts to `shape`; 0 where it does.
+
+    Args:
+        x: a tensor that broadcasts.
+        shape: what it broadcasts to.
+    """
     if x.dim() != len(shape):
         x = x.expand(shape)
     return x.data_ptr(), *[0 if n == 1 else s for n, s in zip(x.shape, x.stride(), strict=True)]

@@ -43,7 +43,11 @@ def compiler() -> list[str] | None:
 
 
 def path_of(isa: str) -> Path:
-    """Where the library of an instruction set is, or would be."""
+    """Where the library of an instruction set is, or would be.
+
+    Args:
+        isa: a key of ISAS.
+    """
     return LIBRARIES / f"fused_{isa}.so"
 
 
@@ -54,7 +58,11 @@ def interface() -> str:
 
 
 def sources(isa: str) -> str:
-    """A hash of all that a library is compiled from: C++ files and flags."""
+    """A hash of all that a library is compiled from: C++ files and flags.
+
+    Args:
+        isa: a key of ISAS.
+    """
     whole = hashlib.sha256(shlex.join([*_FLAGS, *ISAS[isa]]).encode())
     for path in sorted(CPP.iterdir()):
         whole.update(path.name.encode() + path.read_bytes())
@@ -62,7 +70,11 @@ def sources(isa: str) -> str:
 
 
 def is_current(isa: str) -> bool:
-    """Whether the library is there, and was compiled from these sources."""
+    """Whether the library is there, and was compiled from these sources.
+
+    Args:
+        isa: a key of ISAS.
+    """
     path = path_of(isa)
     return path.exists() and f"attentropy sources {sources(isa)}".encode() in path.read_bytes()
 
@@ -112,7 +124,11 @@ def _compile(command: list[str], isa: str, extra: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build in place and say what came of it."""
+    """Build in place and print what was built.
+
+    Args:
+        arguments: ["--if-changed"], or flags of the compiler.
+    """
     if arguments == ["--if-changed"]:
         return _renew()
     built, problem = build(arguments)

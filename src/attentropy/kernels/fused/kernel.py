@@ -25,7 +25,11 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def lacks(call: Call) -> str | None:
-    """What the call needs that this kernel has not, in words; None if it can serve."""
+    """What the call needs that this kernel has not, in words; None if it can serve.
+
+    Args:
+        call: a resolved call.
+    """
     if call.q.device.type != "cpu":
         return f"inputs on {call.q.device.type}"
     if library.missing is not None:
@@ -45,17 +49,29 @@ def lacks(call: Call) -> str | None:
 
 
 def attend(call: Call) -> Rows:
-    """Output and statistics of every row; differentiable once."""
+    """Output and statistics of every row; differentiable once.
+
+    Args:
+        call: a resolved call.
+    """
     return softmax_results.rows(PASSES(call))
 
 
 def key_mass(call: Call) -> Tensor:
-    """What each key receives, [B,H,K]."""
+    """What each key receives, [B,H,K].
+
+    Args:
+        call: a resolved call.
+    """
     return softmax_results.key_mass(PASSES, call)
 
 
 def forward(call: Call) -> SoftmaxResults:
-    """Run the forward pass. No autograd."""
+    """Run the forward pass. No autograd.
+
+    Args:
+        call: a resolved call.
+    """
     lib = _library()
     x = _readable(call, lib)
     shape = x.q.shape[:3]
@@ -69,7 +85,14 @@ def forward(call: Call) -> SoftmaxResults:
 
 
 def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
-    """Gradients of INPUTS, None where not needed. No autograd."""
+    """Gradients of INPUTS, None where not needed. No autograd.
+
+    Args:
+        call: a resolved call.
+        results: what the forward pass gave for it.
+        grads: gradients of the results.
+        needs: which inputs need a gradient.
+    """
     lib = _library()
     x = _readable(call, lib, pairs=not needs["scale"])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))

@@ -41,11 +41,19 @@ class Library:
         return self.isa == "avx512bf16"
 
     def forward(self, block: bytes) -> None:
-        """Run the forward pass on a block of arguments; the GIL is released meanwhile."""
+        """Run the forward pass on a block of arguments; the GIL is released meanwhile.
+
+        Args:
+            block: what attentropy.kernels.fused.block makes.
+        """
         self.handle.attentropy_forward(block)
 
     def backward(self, block: bytes) -> None:
-        """Run the backward pass on a block of arguments; the GIL is released meanwhile."""
+        """Run the backward pass on a block of arguments; the GIL is released meanwhile.
+
+        Args:
+            block: what attentropy.kernels.fused.block makes.
+        """
         self.handle.attentropy_backward(block)
 
     def peak(self) -> float:
@@ -53,7 +61,11 @@ class Library:
         return float(self.handle.attentropy_peak())
 
     def poison(self, on: bool) -> None:
-        """Fill scratch memory with NaN before every use, for tests."""
+        """Fill scratch memory with NaN before every use, for tests.
+
+        Args:
+            on: whether to.
+        """
         self.handle.attentropy_poison(int(on))
 
 
@@ -74,7 +86,11 @@ def runnable() -> list[str]:
 
 
 def find(wanted: str | None = None) -> Library | str:
-    """The library of the wanted instruction set or of the best, or why there is none."""
+    """The library of the wanted instruction set or of the best, or why there is none.
+
+    Args:
+        wanted: an instruction set; the best that runs here if not given.
+    """
     if wanted is not None and wanted not in ISAS:
         return f"ATTENTROPY_ISA must be one of {', '.join(ISAS)}, got {wanted}"
     able = runnable()

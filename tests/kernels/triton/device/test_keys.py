@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.kernels.triton.device.helpers import interpreted
-from tests.kernels.triton.device.test_queries import SIZES, prepared
+from tests.kernels.triton.device.test_queries import DRAWN, SIZES, prepared
 
 
 @interpreted
@@ -14,8 +14,11 @@ from tests.kernels.triton.device.test_queries import SIZES, prepared
     [
         {},
         {"hi": (torch.arange(21) + 10).int().view(1, 1, 21), "softcap": 2.0},
-        {"table": torch.rand(1, 1, 21, 35) > 0.3},
-        {"lo": (torch.arange(21) // 2).int().view(1, 1, 21), "scale": torch.rand(1, 2, 1)},
+        {"table": torch.rand(1, 1, 21, 35, generator=DRAWN) > 0.3},
+        {
+            "lo": (torch.arange(21) // 2).int().view(1, 1, 21),
+            "scale": torch.rand(1, 2, 1, generator=DRAWN) / 4,
+        },
     ],
     ids=["plain", "causal softcap", "table", "lo"],
 )

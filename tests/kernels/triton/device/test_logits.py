@@ -44,16 +44,21 @@ def test_functions_to_float32_rounding():
     assert not d.any()
 
 
+DRAWN = torch.Generator().manual_seed(7)
 TERMS = {
-    "scale": {"scale": torch.rand(1, 2, 9)},
+    "scale": {"scale": torch.rand(1, 2, 9, generator=DRAWN)},
     "bounds": {
         "lo": torch.arange(9).int().view(1, 1, 9) // 2,
         "hi": torch.full((1, 1, 9), 7).int(),
     },
-    "table": {"table": torch.rand(1, 2, 9, 11) > 0.4},
-    "bias": {"bias": torch.randn(1, 1, 9, 11).masked_fill(torch.rand(9, 11) > 0.7, -torch.inf)},
-    "relative": {"relative": torch.randn(2, 5)},
-    "slopes": {"slopes": torch.rand(2)},
+    "table": {"table": torch.rand(1, 2, 9, 11, generator=DRAWN) > 0.4},
+    "bias": {
+        "bias": torch.randn(1, 1, 9, 11, generator=DRAWN).masked_fill(
+            torch.rand(9, 11, generator=DRAWN) > 0.7, -torch.inf
+        )
+    },
+    "relative": {"relative": torch.randn(2, 5, generator=DRAWN)},
+    "slopes": {"slopes": torch.rand(2, generator=DRAWN)},
     "softcap": {"softcap": 1.5},
 }
 

@@ -11,6 +11,7 @@ from attentropy.kernels.triton.plan_backward import plan_backward
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.problems import problem, tensors
 
+DRAWN = torch.Generator().manual_seed(7)
 SIZES = [TileSizes("square", 16, 16, 4, 1), TileSizes("parts", 32, 16, 4, 1, part=16)]
 
 
@@ -34,10 +35,10 @@ def prepared(terms, names):
     ("terms", "names"),
     [
         ({}, ("q",)),
-        ({"scale": torch.rand(1, 2, 21)}, ("q", "scale")),
-        ({"bias": torch.randn(1, 2, 21, 35)}, ("q", "bias")),
-        ({"bias": torch.randn(1, 2, 1, 35)}, ("bias",)),
-        ({"relative": torch.randn(2, 9)}, ("relative",)),
+        ({"scale": torch.rand(1, 2, 21, generator=DRAWN) / 4}, ("q", "scale")),
+        ({"bias": torch.randn(1, 2, 21, 35, generator=DRAWN)}, ("q", "bias")),
+        ({"bias": torch.randn(1, 2, 1, 35, generator=DRAWN)}, ("bias",)),
+        ({"relative": torch.randn(2, 9, generator=DRAWN)}, ("relative",)),
         ({"hi": (torch.arange(21) + 10).int().view(1, 1, 21), "softcap": 2.0}, ("q",)),
     ],
     ids=["plain", "scale", "bias", "row of bias", "relative", "causal softcap"],
