@@ -123,15 +123,21 @@ class _ScaledRows:
         one = torch.ones(self.logits.shape[1], dtype=torch.float64, device=self.logits.device)
         entropy, spread = self.stats.entropy, self.stats.varentropy
         if self.plain and entropy is not None and spread is not None:
-            first = tuple(self._sum(x[:, :, self.rows])[:, None] for x in (entropy, spread))
+            first, fall = (self._sum(x[:, :, self.rows]) for x in (entropy, spread))
         else:
-            first = tuple(x[:, None] for x in self.at(one))
+            first, fall = self.at(one)
         sink = int(self.call.sink is not None)
         logs = (self.visible.clamp(min=1) + more for more in (0, sink))
         visible, outcomes = (float(self._sum(x.double().log())[0]) for x in logs)
         count = int(self.kept[:, 0].sum())
         return Curve(
-            one[:, None], *first, self._sum(_spread(self.logits)), visible, outcomes, count
+            factors=one[:, None],
+            entropy=first[:, None],
+            fall=fall[:, None],
+            spread=self._sum(_spread(self.logits)),
+            log_visible=visible,
+            log_outcomes=outcomes,
+            rows=count,
         )
 
     def at(self, factor: Tensor) -> tuple[Tensor, Tensor]:
