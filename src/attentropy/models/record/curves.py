@@ -100,8 +100,8 @@ class CurveRecorder(Recorder):
                 curve = curve.also(factor, *rows.at(factor))
             self.curves[owner.name] = known.plus(curve)
             return
-        while curve.rows and (factor := self.search(owner.name, curve)) is not None:
-            curve = curve.also(factor, *rows.at(factor))
+        while curve.rows and (wanted := self.search(owner.name, curve)) is not None:
+            curve = curve.also(wanted, *rows.at(wanted))
         self.curves[owner.name] = curve
 
 
