@@ -246,7 +246,7 @@ struct ForwardPass {
         unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
         RowPass<T> rows(a, mem);
         for (int i = 0; i < w.n; ++i)
-            if (taint[i] != 0.0f || m[i] == -INF) rows.run({w.b, w.h, w.i0 + i, 1});
+            if (taint[i] != 0.0f || m[i] == -INF) rows.template run<Op, true>({w.b, w.h, w.i0 + i, 1});
     }
 };
 
@@ -265,7 +265,7 @@ static void forward(const Args& given) {
             Scratch& mem = scratch();
             mem.reserve(RowPass<T>::room(a));
             RowPass<T> rows(a, mem);
-            rows.run({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
+            rows.template run<Op, false>({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
         });
         return;
     }
