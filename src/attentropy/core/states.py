@@ -254,7 +254,9 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
     t, c = torch.addcmul(t, delta, weight), torch.addcmul(c, weight, weight)
     entropy, lse, collision = _statistics(m, whole, t, c)
-    joined = replace(stats, entropy=entropy, lse=lse, collision=collision, sink_mass=weight / whole)
+    # of the two forms the one whose derivative is no difference of numbers near 1
+    mass = torch.where(weight < l, weight / whole, 1 - l / whole)
+    joined = replace(stats, entropy=entropy, lse=lse, collision=collision, sink_mass=mass)
     # keys that are all -inf weigh nothing beside a sink, whatever their output was
     nothing = keys.m.isneginf() & ~sink.isneginf()
     out = out * (l / whole)[..., None].to(out.dtype)
