@@ -79,13 +79,13 @@ class Merging(Protocol):
 
 
 class StateMerging:
-    """Softmax rows. The sums l, t, c and o are kept, then m, visible and argmax.
+    """Softmax rows. The sums l, t, u, c and o are kept, then m, visible and argmax.
 
     Attributes:
-        sums: 4: l, t, c and o.
+        sums: 5: l, t, u, c and o.
     """
 
-    sums: int = 4
+    sums: int = 5
 
     def empty(self, shape: tuple[int, ...], width: int, *, like: Tensor) -> Kept:
         """The identity of `merge`.
@@ -130,18 +130,17 @@ class StateMerging:
         state = _state(kept)
         out, s = read(state)
         log_l = state.l.detach().masked_fill(state.l == 0, 1.0).log()
-        return Rows(
-            out.to(call.v.dtype), s.entropy, s.lse, s.max_logit, s.argmax, s.collision, log_l=log_l
-        )
+        wide = (s.entropy, s.lse, s.max_logit, s.argmax, s.collision)
+        return Rows(out.to(call.v.dtype), *wide, log_l=log_l, varentropy=s.varentropy)
 
 
 def _kept(state: RowState) -> Kept:
-    return state.l, state.t, state.c, state.o, state.m, state.visible, state.argmax
+    return state.l, state.t, state.u, state.c, state.o, state.m, state.visible, state.argmax
 
 
 def _state(kept: Kept) -> RowState:
-    l, t, c, o, m, visible, argmax = kept
-    return RowState(m, l, t, c, o, visible, argmax)
+    l, t, u, c, o, m, visible, argmax = kept
+    return RowState(m, l, t, u, c, o, visible, argmax)
 
 
 class SumMerging:

@@ -120,14 +120,17 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]
     log_p = log_p.masked_fill(unseen[..., None], -torch.inf)
     p = log_p.exp().masked_fill(hidden, 0.0)
     # not torch.special.entr: its gradient is NaN at p = 0
-    entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
+    log_p = log_p.masked_fill(p == 0, 0.0)
+    entropy = -(p * log_p).sum(-1)
+    varentropy = (p * (log_p + entropy[..., None]).square()).sum(-1)
     lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
     collision = p.square().sum(-1)
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
+        varentropy = entropy
     log_l = (lse - m).masked_fill(unseen, 0.0)
-    return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l)
+    return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l, varentropy=varentropy)
 
 
 def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from attentropy.kernels.fused import kernel as fused
 from attentropy.kernels.fused import library
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative")
-FLOWING = ("out", "entropy", "lse", "collision")
+FLOWING = ("out", "entropy", "lse", "collision", "varentropy")
 ISAS = library.runnable()
 
 
@@ -169,9 +169,11 @@ def naive(call):
     s = s.masked_fill(hidden, -math.inf).masked_fill(blind, 0.0)
     p = s.softmax(-1).masked_fill(hidden, 0.0)
     lse = s.logsumexp(-1)
-    entropy = -(p * (s - lse[..., None]).masked_fill(p == 0, 0.0)).sum(-1)
+    log_p = (s - lse[..., None]).masked_fill(p == 0, 0.0)
+    entropy = -(p * log_p).sum(-1)
+    spread = (p * (log_p + entropy[..., None]).square()).sum(-1)
     out = p.to(v.dtype) @ v
-    return out, entropy, lse.masked_fill(blind[..., 0], -math.inf), p.square().sum(-1)
+    return out, entropy, lse.masked_fill(blind[..., 0], -math.inf), p.square().sum(-1), spread
 
 
 def run(call, compute, *, dtype=None, flowing=None):
@@ -183,7 +185,7 @@ def run(call, compute, *, dtype=None, flowing=None):
             x = x.detach().to(x.dtype if dtype is None else dtype)
             fields[name] = x.requires_grad_()
     rows = compute(call._replace(**fields))
-    results = dict(zip(FLOWING, (rows[0], rows[1], rows[2], rows[-1]), strict=True))
+    results = dict(zip(FLOWING, rows, strict=True))
     flowing = FLOWING if flowing is None else flowing
     loss = 0.0
     for i, name in enumerate(flowing):
@@ -197,12 +199,12 @@ def run(call, compute, *, dtype=None, flowing=None):
 
 def by_fused(call):
     rows = fused.attend(call)
-    return rows.out, rows.entropy, rows.lse, rows.collision
+    return rows.out, rows.entropy, rows.lse, rows.collision, rows.varentropy
 
 
 def by_reference(call):
     rows = reference.attend(call)
-    return rows.out, rows.entropy, rows.lse, rows.collision
+    return rows.out, rows.entropy, rows.lse, rows.collision, rows.varentropy
 
 
 def error(x, y):

@@ -77,9 +77,9 @@ def forward(call: Call) -> SoftmaxResults:
     shape = x.q.shape[:3]
     out = _empty_like_rows(x.q, x.v.shape[3])
     entropy = torch.empty(shape, dtype=torch.float32, device=x.q.device)
-    lse, max_logit, collision, log_l = [torch.empty_like(entropy) for _ in range(4)]
+    lse, max_logit, collision, varentropy, log_l = [torch.empty_like(entropy) for _ in range(5)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
-    results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, log_l)
+    results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, varentropy, log_l)
     lib.forward(block(_of_call(x), _of_results(results)))
     return results if x is call else results._replace(out=out.to(call.v.dtype))
 

@@ -163,6 +163,7 @@ def _powers(weights: Decay, tiler: Tiler, block: RowBlock, keys: slice) -> Tenso
     return rate.detach().view(-1, 1, 1) ** (where.position - where.k).clamp(min=0)
 
 
+@torch.no_grad()
 def backward(call: Call, results: SumResults, grads: Grads, needs: Needs) -> InputGradients:
     """Gradients of INPUTS, None where not needed. No autograd."""
     tiler = _tiler(call)

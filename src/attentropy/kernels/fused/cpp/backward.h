@@ -1,6 +1,8 @@
-// The backward pass of the heads that share one head of keys. With z = ln p, and gradients dO,
-// dLSE, dH, dC of output, lse, entropy and collision, the gradient of a logit is
-//     ds = p (dP - c - dH z + 2 dC p),   c = dO.O + dH H - dLSE + 2 dC C,   dP = dO v.
+// The backward pass of the heads that share one head of keys. With z = ln p, y = z + H, and
+// gradients dO, dLSE, dH, dC, dV of output, lse, entropy, collision and varentropy, the gradient of
+// a logit is
+//     ds = p (dP - c - dH z + 2 dC p + dV y (y + 2)),   dP = dO v,
+//     c = dO.O + dH H - dLSE + 2 dC C + dV V.
 #pragma once
 #include <numeric>
 
@@ -31,7 +33,8 @@ struct BackwardPass {
     float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
     int64_t ldk, ldv;
     bool keys_tainted = false, rows_tainted = false;
-    alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], scale[P], one[P];
+    alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], ve[P], entropy[P];
+    alignas(64) float scale[P], one[P];
     Lanes lanes;
 
     static constexpr bool f32 = sizeof(T) == 4;
@@ -153,7 +156,7 @@ struct BackwardPass {
         const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0);
         for (int i = 0; i < P; ++i) {
             scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
-            top[i] = c[i] = dh[i] = dc[i] = 0.0f, shift[i] = INF;
+            top[i] = c[i] = dh[i] = dc[i] = ve[i] = entropy[i] = 0.0f, shift[i] = INF;
             if (i < w.n) row(w, i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
         }
         pack_queries<Op>(q, a.qs[2], w.n, a.D, scale, qt);
@@ -193,6 +196,10 @@ struct BackwardPass {
         dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
         dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
         c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];
+        if (!a.dvarentropy) return;
+        ve[i] = a.dvarentropy[r], entropy[i] = a.entropy[r];
+        c[i] += ve[i] * a.varentropy[r] - dh[i] * entropy[i];
+        dh[i] -= 2.0f * ve[i];
     }
     static void copy_rows(const T* x, int64_t stride, int n, int64_t D, const float* factor,
                           float* to) {
@@ -216,7 +223,10 @@ struct BackwardPass {
                     if (a.softcap != 0) store(slopes + x, slope);
                 }
         }
-        vec_chunks(span.v0, span.v1, [&](auto nv, int g) { soften<decltype(nv)::value>(span, g); });
+        vec_chunks(span.v0, span.v1, [&](auto nv, int g) {
+            a.dvarentropy ? soften<decltype(nv)::value, true>(span, g)
+                          : soften<decltype(nv)::value, false>(span, g);
+        });
         if (!plain && rows_tainted) scrub(span, extras);
         if (drelative) add_table(w, span, extras);
         if (a.dbias) add_bias(w, span, extras);
@@ -227,20 +237,23 @@ struct BackwardPass {
                     store(dp + x, d == 0.0f ? vf{} : d * load(slopes + x));
                 }
     }
-    template <int NV>
+    // VARENTROPY: it has a gradient; -dH y is then with its term of y.
+    template <int NV, bool VARENTROPY>
     void soften(const Span& span, int g) {
-        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV];
+        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV], ev[NV], en[NV];
         for (int v = 0; v < NV; ++v) {
             int x = (g + v) * W;
             m[v] = load(top + x), sh[v] = load(shift + x), cc[v] = load(c + x);
             h[v] = load(dh + x), cd[v] = load(dc + x);
+            ev[v] = load(ve + x), en[v] = load(entropy + x);
         }
         for (int j = 0; j < span.rows(); ++j) {
             float *ps = s + j * P + g * W, *pd = dp + j * P + g * W;
 #pragma GCC unroll 8
             for (int v = 0; v < NV; ++v) {
                 vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_safe(z);
-                vf x = load(pd + v * W) - cc[v] - h[v] * z + cd[v] * p;
+                vf y = VARENTROPY ? z + en[v] : z, slope = VARENTROPY ? h[v] - ev[v] * y : h[v];
+                vf x = load(pd + v * W) - cc[v] - slope * y + cd[v] * p;
                 store(ps + v * W, p);
                 store(pd + v * W, z < LOWEST ? vf{} : p * x);
             }

@@ -3,22 +3,38 @@
 #pragma once
 #include "panel.h"
 
-// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, e^2z.
+// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, (z - mid)^2 e^z, e^2z.
+// About a point near the mean of z, squares do not cancel when the varentropy is read off.
 struct Sums {
-    vf m, l, t, c;
+    vf m, l, t, u, mid, c;
 };
+
+// A point near the mean that keys with the sums l and t will have together with those to come. One
+// of those may have the maximum: then z = 0 weighs 1, and what was met so far may weigh nothing.
+template <class V>
+static inline V middle(V l, V t) {
+    return t / (l < 1 ? l * 0 + 1 : l);
+}
+// What to add to u when its middle moves.
+template <class V>
+static inline V moved(V l, V t, V from, V to) {
+    return (from - to) * (2 * (t - from * l) + (from - to) * l);
+}
 
 // Writes the statistics of n <= W rows and returns the factors that turn sum e v into output.
 static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, const vi& best) {
     vi blind = s.l == 0.0f;  // not !(l > 0): NaN is no blindness
     vd l = __builtin_convertvector(blind ? splat(1.0f) : s.l, vd), log_l = log(l);
     vd m = __builtin_convertvector(s.m, vd), share = __builtin_convertvector(s.t, vd) / l;
+    vd square = __builtin_convertvector(s.u, vd) / l, off = share - __builtin_convertvector(s.mid, vd);
     vf inverse = __builtin_convertvector(1.0 / l, vf);
     vf taint = s.l * 0.0f;  // NaN where l is NaN or infinite: the logarithm would not say so
     vf entropy = __builtin_convertvector(log_l - share, vf) + taint;
     vf lse = __builtin_convertvector(m + log_l, vf) + taint;
     vf shift = __builtin_convertvector(log_l, vf) + taint;
     vf collision = s.c * inverse * inverse;
+    vf spread = __builtin_convertvector(square - off * off, vf) + taint;
+    spread = spread < 0.0f || entropy == 0.0f ? vf{} : spread;
     lse = blind ? splat(-INF) : s.m == INF || s.m == -INF ? s.m : lse;
     entropy = blind ? vf{} : entropy;
     shift = blind ? splat(INF) : shift;
@@ -26,6 +42,7 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     std::memcpy(a.lse + row, &lse, n * 4);
     std::memcpy(a.max_logit + row, &s.m, n * 4);
     std::memcpy(a.collision + row, &collision, n * 4);
+    std::memcpy(a.varentropy + row, &spread, n * 4);
     std::memcpy(a.log_l + row, &shift, n * 4);
     vl index = __builtin_convertvector(best, vl);
     std::memcpy(a.argmax + row, &index, n * 8);
@@ -140,19 +157,25 @@ struct RowPass {
         float m;
         for (int i = 0; i < W; ++i) s[n + i] = -INF;
         if (!peak(n, m, best)) first_peak(n, masked, m, best);
-        double l = 0, t = 0, c = 0;
-        for (int64_t from = 0; from < n; from += CHAIN) {
-            vf lb = {}, tb = {}, cb = {};
-            for (int64_t j = from; j < std::min(n, from + CHAIN); j += W) {
+        double l = 0, t = 0, u = 0, c = 0, mid = 0;
+        for (int64_t from = 0, to; from < n; from = to) {
+            to = std::min(n, from + (from ? CHAIN : W));
+            double next = float(middle(l, t));
+            u += moved(l, t, mid, next), mid = next;
+            vf lb = {}, tb = {}, ub = {}, cb = {};
+            for (int64_t j = from; j < to; j += W) {
                 vf z = load(s + j) - m, e = exp_safe(z);
                 store(s + j, e);
                 lb += e;
-                tb += e * (z < LOWEST ? splat(LOWEST) : z);
+                z = z < LOWEST ? splat(LOWEST) : z;
+                vf y = z - float(mid);
+                tb += e * z;
+                ub += e * y * y;
                 cb += e * e;
             }
-            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], c += cb[i];
+            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], u += ub[i], c += cb[i];
         }
-        return {splat(m), splat(float(l)), splat(float(t)), splat(float(c))};
+        return {splat(m), splat(float(l)), splat(float(t)), splat(float(u)), splat(float(mid)), splat(float(c))};
     }
     void values(const T* v, int64_t stride, int64_t lo, int64_t hi, bool masked) {
         for (int64_t d = 0; d < a.Dv; d += 4 * W) {
@@ -194,7 +217,7 @@ struct RowPass {
         int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
-            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}}, splat(-1));
+            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}, vf{}, vf{}}, splat(-1));
             for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
             return;
         }
