@@ -158,7 +158,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     tiler = Tiler(call)
     total = GradientSums(tiler, needs)
     flow = _RowFlow.of(tiler, results, grads)
-    tiler.expect(flow.constant)
+    tiler.expect(flow.constant, flow.slope)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             _backward_tile(tiler, block, keys, flow=flow, total=total)
