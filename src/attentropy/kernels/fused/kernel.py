@@ -13,7 +13,7 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.weights import Softmax
-from attentropy.kernels import softmax_results
+from attentropy.kernels import noise, softmax_results
 from attentropy.kernels.fused import library
 from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
 from attentropy.kernels.packing import INPUTS
@@ -40,8 +40,8 @@ def lacks(call: Call) -> str | None:
         return "the additive score"
     if call.seen.predicate is not None:
         return "a tile predicate mask"
-    if call.dropout:
-        return "dropout"
+    if call.dropout and call.seen.origin is not None:
+        return "dropout of a part of a longer sequence"
     for x in (call.q, call.k, call.v):
         if x.dtype not in _DTYPES:
             return f"{str(x.dtype).removeprefix('torch.')} inputs"
@@ -238,6 +238,9 @@ def _add_terms(fields: dict[str, Words], x: Call) -> None:
         fields["slopes"] = pointer(x.slopes)
     if x.softcap is not None:
         fields["softcap"] = (x.softcap,)
+    if x.dropout:
+        fields["kept"], fields["least"] = (1 / (1 - x.dropout),), (noise.least(x.dropout),)
+        fields["seed"] = (0 if x.seed is None else int(x.seed),)
 
 
 def _pairs(x: Call) -> tuple[int, ...]:

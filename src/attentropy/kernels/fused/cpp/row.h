@@ -1,7 +1,7 @@
 // One query at a time, with vectors along the head dimension: for decoding, and to repair rows
 // whose panel met a NaN or an infinity at a hidden key (0 * NaN is NaN).
 #pragma once
-#include "panel.h"
+#include "dropout.h"
 
 // States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, (z - mid)^2 e^z, e^2z.
 // About a point near the mean of z, squares do not cancel when the varentropy is read off.
@@ -222,8 +222,10 @@ struct RowPass {
             return;
         }
         Sums sums = soften(hi - lo, masked, best);
+        if (a.kept != 0) drop_row(a, w, lo, hi, s);
         values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
         float factor = write_rows(a, w.row(a), 1, sums, splat(int32_t(best + lo)))[0];
+        if (a.kept != 0) factor *= float(a.kept);
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
     }
 };
