@@ -6,7 +6,7 @@ from attentropy.lab.experiments import alarms
 from attentropy.lab.harness.results import RunResults
 from attentropy.training.alarms import Alert
 
-CONFIG = alarms.AlarmsConfig(kinds=("grouped decoder",), steps=6, length=8, batch=2, tuned=1)
+CONFIG = alarms.AlarmsConfig(kinds=("grouped decoder",), steps=6, calm=3, length=8, batch=2)
 
 
 def test_a_run_has_diverged_if_its_loss_stays_high():
@@ -22,8 +22,8 @@ def test_a_run_has_diverged_if_its_loss_stays_high():
     assert math.isnan(alarms.divergence(slow, smooth=1, rise=0.25)[0])
 
 
-def test_rates_are_constant_or_grow_from_the_middle_on():
-    config = alarms.AlarmsConfig(steps=100, warmup=10, rate=0.001, fast=0.003, steep=0.1)
+def test_rates_are_constant_or_grow_after_a_calm_start():
+    config = alarms.AlarmsConfig(steps=100, warmup=10, calm=50, rate=0.001, wild=0.1, steep=0.2)
     healthy = alarms.rates(config, alarms.HEALTHY)
     assert healthy[9:] == pytest.approx([0.001] * 91)
     assert alarms.rates(config, alarms.FAST) == pytest.approx([3 * rate for rate in healthy])
@@ -32,6 +32,9 @@ def test_rates_are_constant_or_grow_from_the_middle_on():
     assert rising[-1] == pytest.approx(0.1)
     assert rising[74] == pytest.approx(0.01)
     assert alarms.rates(config, alarms.CLIPPED) == rising
+    steep = alarms.rates(config, alarms.STEEP)
+    assert (steep[0], steep[-1]) == pytest.approx((0.002, 0.2))
+    assert alarms.rates(config, alarms.STEEP_CLIPPED) == steep
 
 
 def test_both_sets_of_seeds_are_run_and_told_apart():
@@ -40,16 +43,17 @@ def test_both_sets_of_seeds_are_run_and_told_apart():
     assert named == [
         ("judged", 1000, "healthy"), ("judged", 1000, "diverging"),
         ("judged", 1000, "diverging, clipped"), ("judged", 1000, "fast"),
+        ("judged", 1000, "steep"), ("judged", 1000, "steep, clipped"),
         ("tuning", 0, "healthy"), ("tuning", 0, "diverging"),
     ]  # fmt: skip
     assert [row["number"] for row in second] == [1001] * 3
-    assert first[0]["loss"] != first[4]["loss"]
+    assert first[0]["loss"] != first[6]["loss"]
     again = alarms.train(CONFIG, "grouped decoder", alarms.HEALTHY, 1000)
     assert again.top == first[0]["max_logit"]
 
 
 def test_a_clipped_run_is_the_same_until_an_alarm_rings():
-    config = alarms.AlarmsConfig(steps=60, length=16, batch=2, steep=30.0, warmup=5, every=2)
+    config = alarms.AlarmsConfig(steps=40, calm=20, length=8, batch=2, wild=30.0, warmup=5, every=2)
     plain, clipped = (
         alarms.train(config, "grouped decoder", regime, 3)
         for regime in (alarms.DIVERGING, alarms.CLIPPED)
@@ -97,7 +101,7 @@ def test_conclusions_count_runs():
         "Tuning seeds 0 to 0: 0 of 1 healthy runs ring (largest logit 20).",
         "Tuning seeds 0 to 0: 0 of 0 runs of a rising rate diverge; in 0 of them an alarm rings "
         "before.",
-        "Clipping at the first alert of logit growth keeps 1 of the 2 diverging runs from diverging; "
-        "final loss 2.25, 3.50 without.",
+        "Clipping at the first alert of logit growth keeps 1 of 2 diverging runs from divergence; mean "
+        "loss at the end 2.25 in 2 runs, 3.50 without clipping.",
         "No head is told of more than 1 times by one alarm in one run.",
     ]

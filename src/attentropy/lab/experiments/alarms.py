@@ -1,9 +1,10 @@
 """alarms: do the monitor's alarms ring when training diverges, before it does, and only then?
 
 Each run trains a small byte model under a monitor with its alarms as they are by default. A healthy
-run has a constant rate after a short warm-up. In a diverging one the rate grows from the middle of
-the run on, geometrically, to 300 times as much; it is then run again, with the same numbers,
-with an alarm of logit growth that clips.
+run has a constant rate after a short warm-up. In a diverging one the rate grows after `calm` steps,
+geometrically, to 200 times as much. In a steep one it rises in a line from the first step on, and
+the model never learns well. Both are run again, with the same numbers, with an alarm of logit
+growth that clips.
 
 What counts as divergence was fixed beforehand. With L the loss smoothed over about `smooth` steps,
 a run has diverged from the first step on after which L stays above its least value so far by `rise`
@@ -40,7 +41,9 @@ from attentropy.training.alarms import (
 )
 from attentropy.training.monitor import Monitor
 
-HEALTHY, FAST, DIVERGING, CLIPPED = "healthy", "fast", "diverging", "diverging, clipped"
+HEALTHY, FAST = "healthy", "fast"
+DIVERGING, CLIPPED = "diverging", "diverging, clipped"
+STEEP, STEEP_CLIPPED = "steep", "steep, clipped"
 TUNING, JUDGED = "tuning", "judged"
 FIRST_SEED = {TUNING: 0, JUDGED: 1000}
 
@@ -49,8 +52,9 @@ FIRST_SEED = {TUNING: 0, JUDGED: 1000}
 class AlarmsConfig:
     """Adam without weight decay or clipping of gradients.
 
-    Each kind has `tuned` tuning seeds, and as many runs at the rate `fast`, which are neither meant
-    to diverge nor counted as healthy.
+    Each kind has `tuned` tuning seeds. As many judged seeds also have a steep run, to the rate
+    `steep`, and a fast one, at three times the rate of a healthy run, which is neither meant to
+    diverge nor counted as healthy.
     """
 
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -60,13 +64,15 @@ class AlarmsConfig:
     batch: int = 8
     hidden: float = 0.15
     warmup: int = 20
+    calm: int = 100
     rate: float = 1e-3
     fast: float = 3e-3
-    steep: float = 0.3
+    wild: float = 0.2
+    steep: float = 0.1
     cap: float = 30.0
     smooth: int = 10
     rise: float = 0.25
-    tuned: int = 2
+    tuned: int = 1
 
 
 def rates(config: AlarmsConfig, regime: str) -> list[float]:
@@ -74,16 +80,18 @@ def rates(config: AlarmsConfig, regime: str) -> list[float]:
 
     Args:
         config: sizes of the experiment.
-        regime: HEALTHY, FAST, DIVERGING or CLIPPED.
+        regime: HEALTHY, FAST, DIVERGING, STEEP, or one of the latter clipped.
     """
     steps = range(1, config.steps + 1)
+    if regime in (STEEP, STEEP_CLIPPED):
+        return [config.steep * step / config.steps for step in steps]
+    top = config.fast if regime == FAST else config.rate
+    warm = [top * min(1.0, step / config.warmup) for step in steps]
     if regime in (HEALTHY, FAST):
-        top = config.rate if regime == HEALTHY else config.fast
-        return [top * min(1.0, step / config.warmup) for step in steps]
-    calm = config.steps // 2
-    growth = (config.steep / config.rate) ** (1 / (config.steps - calm))
-    return [config.rate * min(1.0, step / config.warmup) * growth ** max(0, step - calm)
-            for step in steps]  # fmt: skip
+        return warm
+    growth = (config.wild / config.rate) ** (1 / (config.steps - config.calm))
+    ahead = (max(0, step - config.calm) for step in steps)
+    return [rate * growth**power for rate, power in zip(warm, ahead, strict=True)]
 
 
 def _silent(alert: Alert, monitor: Any) -> None:
@@ -121,14 +129,14 @@ def train(config: AlarmsConfig, kind: str, regime: str, seed: int) -> Course:
     Args:
         config: sizes of the experiment.
         kind: of model.
-        regime: HEALTHY, FAST, DIVERGING or CLIPPED.
+        regime: HEALTHY, FAST, DIVERGING, STEEP, or one of the latter clipped.
         seed: of weights and data.
     """
     torch.manual_seed(seed)
     rng = torch.Generator().manual_seed(seed)
     text, model = sample_tokens(), PlainModel(KINDS[kind])
-    optimizer = torch.optim.Adam(model.parameters())
-    growth = LogitGrowth(action=clip(config.cap) if regime == CLIPPED else _silent)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    growth = LogitGrowth(action=clip(config.cap) if regime in (CLIPPED, STEEP_CLIPPED) else _silent)
     losses, top = [], -math.inf
     alarms = default_alarms(growth)
     with Monitor(model, every=config.every, loggers=[], alarms=alarms) as monitor:
@@ -199,7 +207,8 @@ def measure(config: AlarmsConfig, condition: str, seed: int) -> list[Row]:
     """
     runs = [(JUDGED, regime) for regime in (HEALTHY, DIVERGING, CLIPPED)]
     if seed < config.tuned:
-        runs += [(JUDGED, FAST), (TUNING, HEALTHY), (TUNING, DIVERGING)]
+        runs += [(JUDGED, regime) for regime in (FAST, STEEP, STEEP_CLIPPED)]
+        runs += [(TUNING, regime) for regime in (HEALTHY, DIVERGING)]
     return [_row(config, condition, regime, seeds, seed) for seeds, regime in runs]
 
 
@@ -247,9 +256,10 @@ def conclude(results: RunResults) -> list[str]:
         rows = results.where(seeds=seeds)
         if len(rows):
             lines += [_healthy(rows, seeds), _diverging(rows, seeds)]
-    clipped = results.where(regime=CLIPPED)
-    if len(clipped):
-        lines.append(_clipped(results.where(regime=DIVERGING, seeds=JUDGED), clipped))
+    for plain, clipped in ((DIVERGING, CLIPPED), (STEEP, STEEP_CLIPPED)):
+        runs = results.where(seeds=JUDGED, regime=plain)
+        if len(runs):
+            lines.append(_clipped(runs, results.where(regime=clipped), plain))
     most = max(row["repeats"] for row in results)
     return [*lines, f"No head is told of more than {most:.0f} times by one alarm in one run."]
 
@@ -279,14 +289,14 @@ def _diverging(rows: RunResults, seeds: str) -> str:
     return f"{text}."
 
 
-def _clipped(plain: RunResults, clipped: RunResults) -> str:
+def _clipped(plain: RunResults, clipped: RunResults, regime: str) -> str:
     lost = {(row["condition"], row["number"]) for row in plain if row["diverged"]}
     again = [row for row in clipped if (row["condition"], row["number"]) in lost]
     saved = sum(not row["diverged"] for row in again)
     return (
-        f"Clipping at the first alert of logit growth keeps {saved} of the {len(again)} diverging "
-        f"runs from diverging; final loss {clipped.mean('loss'):.2f}, {plain.mean('loss'):.2f} "
-        "without."
+        f"Clipping at the first alert of logit growth keeps {saved} of {len(again)} {regime} runs "
+        f"from divergence; mean loss at the end {clipped.mean('loss'):.2f} in {len(clipped)} runs, "
+        f"{plain.mean('loss'):.2f} without clipping."
     )
 
 
@@ -312,7 +322,7 @@ EXPERIMENT = Experiment(
     name="alarms",
     question="Do the monitor's alarms ring when training diverges, before it does, and only then?",
     full=AlarmsConfig(),
-    quick=AlarmsConfig(kinds=("grouped decoder",), steps=80, length=32, tuned=1),
+    quick=AlarmsConfig(kinds=("grouped decoder",), steps=80, calm=20, length=32),
     conditions=conditions,
     measure=measure,
     tables=(

@@ -43,7 +43,7 @@ KINDS = {
     "decoder": PlainKind(),
     "masked encoder": PlainKind(width=64, causal=False, rotary=True),
     "post-norm decoder": PlainKind(width=64, after=True),
-    "grouped decoder": PlainKind(width=64, layers=3, heads=8, shared=4, rotary=True),
+    "grouped decoder": PlainKind(width=64, heads=8, shared=4, rotary=True),
 }
 
 
