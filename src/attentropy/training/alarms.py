@@ -8,14 +8,13 @@ monitor remembers which heads were told of (attentropy.training.ringing).
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from attentropy.core.statistics import HeadRow
 from attentropy.models.diagnose import Severity, Thresholds, random_deficit
 from attentropy.training.forecasts import Lines
 from attentropy.training.samples import Array, Head, Sample, courses
@@ -107,19 +106,17 @@ def clip(limit: float) -> Action:
     return act
 
 
-def _chosen(sample: Sample, heads: Array) -> list[HeadRow]:
-    """The rows of a sample at which `heads` [H] is True."""
-    return [sample.rows[i] for i in np.flatnonzero(heads)]
+def _heads(sample: Sample, chosen: Array) -> tuple[Head, ...]:
+    """The keys of the heads at which `chosen` [H] is True."""
+    index, head = (sample.columns[name][chosen].astype(int) for name in ("index", "head"))
+    return tuple(zip(index.tolist(), head.tolist(), strict=True))
 
 
-def _labels(rows: Iterable[HeadRow]) -> str:
-    labels = [row.label for row in rows]
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return ", ".join(labels[:3]) + more
-
-
-def _keys(rows: Iterable[HeadRow]) -> tuple[Head, ...]:
-    return tuple((row.index, row.head) for row in rows)
+def _labels(sample: Sample, chosen: Array) -> str:
+    """The names of three heads at which `chosen` [H] is True, and how many more there are."""
+    places = np.flatnonzero(chosen)
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(sample.rows[i].label for i in places[:3]) + more
 
 
 @dataclass(frozen=True)
@@ -141,12 +138,12 @@ class NotFinite:
             history: the first and the latest samples, the newest last.
         """
         now = history[-1]
-        lost = _chosen(now, ~np.isfinite(now.columns["entropy"] + now.columns["max_logit"]))
+        lost = ~np.isfinite(now.columns["entropy"] + now.columns["max_logit"])
         broken = now.loss is not None and not math.isfinite(now.loss)
-        if not lost and not broken:
+        if not lost.any() and not broken:
             return None
-        where = f"attention in {_labels(lost)}" if lost else "the loss"
-        return Alert(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
+        where = f"attention in {_labels(now, lost)}" if lost.any() else "the loss"
+        return Alert(now.step, self.name, "critical", _heads(now, lost), f"{where} is not finite")
 
 
 @dataclass(frozen=True)
@@ -190,12 +187,12 @@ class EntropyCollapse:
             return None
         fast = self._fell(history[-self.window :], self.floor)
         slow = self._fell(history, math.log(self.least_keys))
-        fallen = _chosen(now, fast | slow)
-        if not fallen:
+        fallen = fast | slow
+        if not fallen.any():
             return None
-        low = min(row.entropy for row in fallen)
-        text = f"entropy collapsed to {low:.2g} nats in {_labels(fallen)}"
-        return Alert(now.step, self.name, "warning", _keys(fallen), text)
+        low = now.columns["entropy"][fallen].min()
+        text = f"entropy collapsed to {low:.2g} nats in {_labels(now, fallen)}"
+        return Alert(now.step, self.name, "warning", _heads(now, fallen), text)
 
     def _fell(self, samples: Sequence[Sample], floor: float) -> Array:
         """Heads [H] whose entropy is below the floor and below its share of the first samples."""
@@ -232,11 +229,11 @@ class NearUniform:
         ends = [history[0], now]
         before, after = self._is_flat(courses(ends, "visible"), courses(ends, "deficit"))
         known = np.isfinite(courses(ends, "deficit")[0])
-        flat = _chosen(now, after & ~before & known)
-        if not flat:
+        flat = after & ~before & known
+        if not flat.any():
             return None
-        text = f"attention went uniform in {_labels(flat)}"
-        return Alert(now.step, self.name, "warning", _keys(flat), text)
+        text = f"attention went uniform in {_labels(now, flat)}"
+        return Alert(now.step, self.name, "warning", _heads(now, flat), text)
 
     def _is_flat(self, visible: Array, deficit: Array) -> Array:
         random = random_deficit(visible, self.random_spread)  # type: ignore[arg-type]  # elementwise
@@ -277,11 +274,11 @@ class LogitGrowth:
             history: the first and the latest samples, the newest last.
         """
         now = history[-1]
-        beyond = _chosen(now, now.columns["max_logit"] > self.limit)
-        if beyond:
-            top = max(row.max_logit for row in beyond)
-            text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(beyond)}"
-            return Alert(now.step, self.name, "critical", _keys(beyond), text, now.step)
+        beyond = now.columns["max_logit"] > self.limit
+        if beyond.any():
+            top = now.columns["max_logit"][beyond].max()
+            text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(now, beyond)}"
+            return Alert(now.step, self.name, "critical", _heads(now, beyond), text, now.step)
         return self._foreseen(history[-self.window :]) if len(history) >= self.window else None
 
     def _foreseen(self, samples: Sequence[Sample]) -> Alert | None:
@@ -292,12 +289,11 @@ class LogitGrowth:
         lines = Lines.through(steps, courses(samples, "max_logit"))
         last = steps[-1] + self.reach * (steps[-1] - steps[0])
         rising = high & (lines.lower_end(last, self.confidence) >= self.limit)
-        coming = _chosen(now, rising)
-        if not coming:
+        if not rising.any():
             return None
         soonest = max(now.step, round(float(lines.reach(self.limit)[rising].min())))
-        text = f"logits of {_labels(coming)} will pass {self.limit:g} at about step {soonest}"
-        return Alert(now.step, self.name, "warning", _keys(coming), text, soonest)
+        text = f"logits of {_labels(now, rising)} will pass {self.limit:g} at about step {soonest}"
+        return Alert(now.step, self.name, "warning", _heads(now, rising), text, soonest)
 
 
 DEFAULT: tuple[Alarm, ...] = (NotFinite(), EntropyCollapse(), LogitGrowth(), NearUniform())

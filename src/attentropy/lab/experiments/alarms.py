@@ -340,9 +340,9 @@ EXPERIMENT = Experiment(
         TableSpec("Alerts of a run", "alerts", ("seeds", "condition"), "regime", digits=1),
     ),
     figures=(
-        FigureSpec("steps", "First alert and divergence (diverging runs)", "step_alarm",
-                   "step_diverged", "condition", where={"regime": DIVERGING, "seeds": JUDGED},
-                   labels=("step of the first alert", "step at which the loss diverges")),
+        FigureSpec("lead", "Lead of the first alert over the loss, in diverging runs", "number",
+                   "lead", "condition", where={"regime": DIVERGING, "seeds": JUDGED},
+                   labels=("seed", "steps")),
     ),
     conclude=conclude,
 )  # fmt: skip
