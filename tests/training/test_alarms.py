@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from attentropy.core.errors import ArgumentError
 from attentropy.training.alarms import (
     EntropyCollapse,
     LogitGrowth,
@@ -109,3 +110,18 @@ def test_not_finite_names_the_heads_or_the_loss():
     assert alarm.listen(course({"max_logit": math.inf})).severity == "critical"
     alert = alarm.listen([Sample(3, (head_row(),), math.nan)])
     assert alert.text == "the loss is not finite"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: LogitGrowth(window=2), "LogitGrowth: window must be an integer >= 3, got 2"),
+        (lambda: LogitGrowth(window=6.0), "LogitGrowth: window must be an integer >= 3, got 6.0"),
+        (lambda: LogitGrowth(confidence=1.0), "confidence must be between 0 and 1, got 1.0"),
+        (lambda: EntropyCollapse(base=0), "EntropyCollapse: base must be an integer >= 1, got 0"),
+        (lambda: EntropyCollapse(window=1), "EntropyCollapse: window must be an integer >= 2"),
+    ],
+)
+def test_bad_arguments(make, said):
+    with pytest.raises(ArgumentError, match=said):
+        make()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from attentropy.core.errors import ArgumentError
 from attentropy.models.diagnose import Severity, Thresholds, random_deficit
 from attentropy.training.forecasts import Lines
 from attentropy.training.samples import Array, Head, Sample, courses
@@ -106,6 +107,11 @@ def clip(limit: float) -> Action:
     return act
 
 
+def _count(name: str, value: int, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(name, f"an integer >= {least}", repr(value))
+
+
 def _heads(sample: Sample, chosen: Array) -> tuple[Head, ...]:
     """The keys of the heads at which `chosen` [H] is True."""
     index, head = (sample.columns[name][chosen].astype(int) for name in ("index", "head"))
@@ -175,6 +181,10 @@ class EntropyCollapse:
     name: str = "entropy collapse"
     window: int = 5
     least_keys: float = LIMITS.collapsed_perplexity
+
+    def __post_init__(self) -> None:
+        _count("EntropyCollapse: base", self.base, least=1)
+        _count("EntropyCollapse: window", self.window, least=2)
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads that collapsed.
@@ -266,6 +276,11 @@ class LogitGrowth:
     action: Action = warn
     name: str = "logit growth"
     confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        _count("LogitGrowth: window", self.window, least=3)
+        if not 0 < self.confidence < 1:
+            raise ArgumentError("LogitGrowth: confidence", "between 0 and 1", self.confidence)
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads beyond the limit, or else those that are on their way.
