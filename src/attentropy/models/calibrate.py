@@ -19,10 +19,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.models.losses.reading import logits_of
+from attentropy.models.losses.tokens import next_token_losses
 from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Method, Plan
 from attentropy.models.record.curves import FACTORS, Curve, CurveWatch
 from attentropy.models.steer.steer import steer
@@ -148,18 +149,17 @@ def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:
     """Negative log-likelihood of each next token; nothing where there are no logits for tokens."""
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else batch
-    logits: Any = getattr(output, "logits", None)
-    if not isinstance(ids, Tensor) or not isinstance(logits, Tensor) or logits.dim() != 3:
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
         return 0.0, 0
-    if logits.shape[:2] != ids.shape or ids.shape[1] < 2:
+    logits = logits_of(output, ids)
+    if logits is None or ids.shape[1] < 2:
         return 0.0, 0
     target = ids[:, 1:]
     mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     if mask is not None:
         target = target.masked_fill(mask[:, 1:] == 0, -100)
-    flat = logits[:, :-1].float().flatten(0, 1)
-    nll = F.cross_entropy(flat, target.flatten(), ignore_index=-100, reduction="sum")
-    return float(nll), int((target != -100).sum())
+    losses = next_token_losses(logits[:, :-1], target)
+    return float(losses.double().sum()), int((target != -100).sum())
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import attentropy as at
 from attentropy.core.statistics import NAMES
 from attentropy.scans.measuring import measure as module
-from attentropy.scans.measuring.measure import forward_rows, measure, text_loss
+from attentropy.scans.measuring.measure import forward_rows, measure
 from tests.rows import head_row
 from tests.scans.small_llama import llama
 
@@ -120,16 +119,6 @@ def test_places_are_numbered_without_the_steps_of_generation():
         head_row(layer="b", index=2),
     ]
     assert [(row.layer, row.index) for row in forward_rows(rows)] == [("a", 0), ("b", 1)]
-
-
-def test_chunks_of_the_loss_add_up():
-    logits = torch.randn(2, 300, 11, generator=torch.Generator().manual_seed(0))
-    ids = torch.randint(11, (2, 300), generator=torch.Generator().manual_seed(1))
-    total, count = text_loss(logits, ids)
-    whole = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-    assert count == 598
-    assert total / count == pytest.approx(float(whole), rel=1e-6)
-    assert text_loss(None, ids) == (0.0, 0)
 
 
 def test_an_encoder_has_statistics_and_no_perplexity():

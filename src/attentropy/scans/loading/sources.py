@@ -15,6 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.models.losses.probes import position_limit
+from attentropy.models.trained import trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
 from attentropy.scans.schema import ScannedModel
@@ -228,6 +230,7 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         kind: where it comes from.
         placement: precision and device.
     """
+    trained = trained_length(model)
     return ScannedModel(
         name=name,
         source=name,
@@ -236,52 +239,6 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=placement.dtype,
         device=placement.device,
-        trained_length=trained_length(model),
-        maximum_length=maximum_length(model),
+        trained_length=None if trained is None else trained.tokens,
+        maximum_length=position_limit(model),
     )
-
-
-def trained_length(model: nn.Module) -> int | None:
-    """The length that the model was trained at, as far as its attributes or config say."""
-    own = getattr(model, "trained_length", None)
-    if isinstance(own, int):
-        return own
-    config = _text_config(model)
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
-    known = (original, getattr(config, "max_position_embeddings", None))
-    found = next((value for value in known if isinstance(value, int) and value > 0), None)
-    return found or _positive(getattr(config, "n_positions", None))
-
-
-def maximum_length(model: nn.Module) -> int | None:
-    """The longest input: as many as there are learned positions, None if they are computed."""
-    own = getattr(model, "maximum_length", None)
-    if isinstance(own, int):
-        return own
-    tables = [
-        module.num_embeddings - _offset(module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding)
-        and ("position" in name or name.endswith("wpe"))
-        and "relative" not in name
-    ]
-    return min(tables, default=None)
-
-
-def _offset(module: nn.Embedding) -> int:
-    """Positions that a table keeps for itself (OPT and BART 2, RoBERTa padding + 1)."""
-    offset = getattr(module, "offset", None)
-    if isinstance(offset, int):
-        return offset
-    return 0 if module.padding_idx is None else module.padding_idx + 1
-
-
-def _text_config(model: nn.Module) -> Any:
-    config = getattr(model, "config", None)
-    read = getattr(config, "get_text_config", None)
-    return read() if callable(read) else config
-
-
-def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
