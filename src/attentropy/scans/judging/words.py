@@ -4,7 +4,9 @@ from statistics import median
 from typing import NamedTuple
 
 from attentropy.models.diagnose import Finding
-from attentropy.scans.schema import HeadTable, Measure, Scan
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import Paired
+from attentropy.scans.schema import Excess, HeadTable, Measure, Scan
 
 
 class Tile(NamedTuple):
@@ -16,15 +18,73 @@ class Tile(NamedTuple):
 
 
 def headline(scan: Scan) -> str:
-    """One sentence: does attention keep its focus over the lengths measured?"""
-    longest = scan.lengths[-1] if scan.lengths else 0
-    middle = median_slope(scan)
-    if middle is None:
-        return f"Attention measured at {longest:,} tokens."
-    if middle < 0.35:
-        return f"Attention keeps its focus up to {longest:,} tokens."
-    grade = "loosens" if middle < 0.7 else "blurs"
-    return f"Attention {grade} as the text grows to {longest:,} tokens."
+    """One sentence: the verdict, with the cause where it breaks."""
+    if scan.verdict is not None:
+        return scan.verdict.sentence
+    return f"Attention measured at {scan.lengths[-1] if scan.lengths else 0:,} tokens."
+
+
+def healthy(scan: Scan) -> str:
+    """The sentence of a scan in which nothing breaks.
+
+    Args:
+        scan: with measures.
+    """
+    known = [m for m in scan.measures if m.loss is not None]
+    longest = scan.lengths[-1]
+    if not known:
+        return f"Healthy up to {longest:,} tokens: no head is broken."
+    first, last = known[0], known[-1]
+    moved = f"{first.loss:.3f} at {first.length:,} and {last.loss:.3f} at {last.length:,} tokens"
+    held = f"the loss is {moved}" if first is not last else f"the loss is {last.loss:.3f}"
+    return f"Healthy up to {longest:,} tokens: {held}, and no head is broken."
+
+
+def faulty(scan: Scan) -> str:
+    """The sentence of a scan that finds broken heads.
+
+    Args:
+        scan: with findings.
+    """
+    sick = len(troubled(scan))
+    heads = "1 head is" if sick == 1 else f"{sick:,} heads are"
+    kinds = ", ".join(_trouble(f) for f in scan.findings if f.severity != "note")
+    return f"{heads} broken ({kinds}); the loss does not rise up to {scan.lengths[-1]:,} tokens."
+
+
+def broken(
+    scan: Scan,
+    at: int,
+    excess: list[Excess],
+    cause: Cause | None,
+    risen: tuple[int, Paired] | None,
+) -> str:
+    """The sentence of a scan whose loss rises: where, how much, and why.
+
+    Args:
+        scan: with measures.
+        at: where it breaks.
+        excess: the loss beyond the trained length, beside truncation.
+        cause: from the probes, if they ran.
+        risen: the length with the lower loss and the change, where there is nothing beyond.
+    """
+    if risen is not None:
+        change = _signed(risen[1])
+        return (
+            f"Breaks beyond {at:,} tokens: the same text loses {change} nats per token more in "
+            f"windows of {scan.lengths[-1]:,}."
+        )
+    end = excess[-1]
+    said = (
+        f"Breaks at about {at:,} tokens: at {end.stop:,} the loss is {_signed(end.change)} nats "
+        f"per token above truncation to {scan.model.trained_length or at:,}."
+    )
+    return said if cause is None or cause.name == "none" else f"{said} {cause.sentence}"
+
+
+def _signed(change: Paired) -> str:
+    error = "" if change.error is None else f" ± {change.error:.2f}"
+    return f"{change.difference:.2f}{error}"
 
 
 def sentences(scan: Scan) -> list[str]:
@@ -32,17 +92,18 @@ def sentences(scan: Scan) -> list[str]:
     total = scan.heads
     sick = len(troubled(scan))
     said = [f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}."]
+    said += [_trained(scan), *_special(scan)]
     middle = median_slope(scan)
     if middle is not None:
         said.append(
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
-            "(0 is invariant, 1 is blurring)."
+            "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
         )
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
         said.append(
-            f"A window limits what {windowed:,} heads see, so that a longer text does not blur "
-            "them; their slope is taken against the keys that they can see, and left out of the "
+            f"A window limits what {windowed:,} heads see, whatever the length of the text; "
+            "their slope is taken against the keys that they can see, and left out of the "
             "median."
         )
     perplexities = _perplexities(scan)
@@ -54,6 +115,22 @@ def sentences(scan: Scan) -> list[str]:
     return said
 
 
+def _trained(scan: Scan) -> str:
+    about = scan.model
+    if about.trained_length is None:
+        return (
+            "The trained length is not known, so that nothing beyond it is judged; --trained N "
+            "says it."
+        )
+    by = f" ({about.trained_source})" if about.trained_source else ""
+    return f"The trained length is {about.trained_length:,}{by}."
+
+
+def _special(scan: Scan) -> list[str]:
+    said = [f"{scan.input.special}."] if scan.input.special else []
+    return [*said, *(f"Beware: {warning}." for warning in scan.input.warnings)]
+
+
 def tiles(scan: Scan) -> list[Tile]:
     """The figures beside the headline."""
     total = scan.heads
@@ -61,7 +138,7 @@ def tiles(scan: Scan) -> list[Tile]:
     found = [Tile("Healthy heads", f"{healthy:,} / {total:,}", f"{healthy / total:.0%}")]
     middle = median_slope(scan)
     if middle is not None:
-        found.append(Tile("Slope of H on log n", f"{middle:.2f}", "median; 0 invariant, 1 blurs"))
+        found.append(Tile("Slope of H on log n", f"{middle:.2f}", "median; a description"))
     best = home(scan)
     if best is not None:
         share = median_of(best.table("normalized_entropy"))
