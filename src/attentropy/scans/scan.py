@@ -218,14 +218,14 @@ class _Work:
         whole = self.losses.get(length)
         beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
         excess, cause = beyond.excess(), None
-        at = beyond.breaks_at(excess)
-        if at is not None:
+        noticed = beyond.noticed_at()
+        if noticed is not None:
             self.listener.stage("probing distance and number")
             cause = beyond.why()
-        scan.verdict = concluded(scan, excess=excess, breaks_at=at, cause=cause)
-        if at is not None or scan.plan is not None:
+        scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
+        if noticed is not None or scan.plan is not None:
             self.listener.stage("trying remedies")
-            wanted = [*candidates(trained, length, cause)] if at is not None else []
+            wanted = [*candidates(trained, length, cause)] if noticed is not None else []
             if scan.plan is not None:
                 wanted.append(planned(scan.plan, self.provenance.plan_path))
             scan.remedies = tried(beyond, iter(wanted))

@@ -161,7 +161,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         state: "healthy"; "breaks" if the loss rises with the length; "faulty" if heads are broken.
         sentence: the same in words, with the cause.
-        breaks_at: the position from which the loss is above truncation, or above shorter texts.
+        breaks_at: the length beyond which it breaks: the trained length, unless the rise shows
+            much later; or a shorter length whose windows lose less of the same text.
+        noticed_at: the first position at which the loss is above truncation for certain.
         excess: the loss beyond the trained length, by position; empty if it was not reached.
         cause: why it breaks, from the two probes; None if it does not, or if it cannot be told.
     """
@@ -169,6 +171,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     state: Literal["healthy", "breaks", "faulty"]
     sentence: str
     breaks_at: int | None = None
+    noticed_at: int | None = None
     excess: list[Excess] = []
     cause: Cause | None = None
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attentropy.models.losses.paired import paired
-from attentropy.scans.judging.breaks import Beyond, is_rise, rise, stretch_means
+from attentropy.scans.judging.breaks import Beyond, breaks_at, is_rise, rise, stretch_means
 from attentropy.scans.measuring.lengths import Windows
 from models.losses.diseases import TRAINED, Sick, text
 from tests.report.synthetic import make_scan
@@ -23,13 +23,13 @@ def test_it_breaks_where_the_disease_begins():
     assert (excess[0].start, excess[-1].stop) == (TRAINED, 256)
     later = [one.change.difference for one in excess[1:]]  # token 64 is predicted at position 63
     assert later == pytest.approx([0.5] * len(later), abs=0.02)
-    assert found.breaks_at(excess) == TRAINED
+    assert found.noticed_at() == TRAINED
     assert found.why().name == "distance"
 
 
 def test_a_healthy_model_does_not_break():
     found = beyond(Sick())
-    assert found.breaks_at(found.excess()) is None
+    assert found.noticed_at() is None
 
 
 def test_a_disease_that_begins_later_is_found_later():
@@ -42,7 +42,12 @@ def test_a_disease_that_begins_later_is_found_later():
             return torch.where(late[:, None], flat, logits)
 
     found = beyond(Late())
-    assert 140 <= found.breaks_at(found.excess()) <= 160
+    assert 110 <= found.noticed_at() <= 160  # a stretch of 64 tokens is looked at
+
+
+def test_a_rise_soon_after_the_trained_length_began_there():
+    assert breaks_at(9728, 8192) == 8192
+    assert breaks_at(469, 128) == 469
 
 
 def test_special_tokens_stay_at_the_beginning_and_out_of_the_end():

@@ -129,11 +129,12 @@ def test_only_what_helps_by_two_standard_errors_is_offered_the_best_first():
 def test_what_was_found_beyond_the_trained_length_stays_when_a_scan_is_judged_again():
     scan = judged()
     change = Paired(before=2.0, after=2.5, error=0.01, texts=9)
-    scan.verdict = concluded(scan, excess=[Excess(64, 256, change)], breaks_at=64, cause=None)
+    scan.verdict = concluded(scan, excess=[Excess(64, 256, change)], noticed_at=70, cause=None)
     before = scan.verdict
+    assert (before.breaks_at, before.noticed_at) == (64, 70)
     judge(scan)
     assert scan.verdict == before
     assert before.sentence == (
-        "Breaks at about 64 tokens: at 256 the loss is 0.50 ± 0.01 nats per token above truncation "
-        "to 64."
+        "Breaks at about 64 tokens, its trained length: from 70 on the loss is above that of "
+        "truncation to 64, by 0.50 ± 0.01 nats per token at 256."
     )

@@ -15,6 +15,17 @@ from attentropy.scans.measuring.lengths import Windows
 from attentropy.scans.schema import Excess, Measure
 
 RISE = 0.03  # nats per token from which a rise counts
+NEAR = 1.25  # a rise that shows within this many trained lengths began at the trained length
+
+
+def breaks_at(noticed: int, trained: int) -> int:
+    """Where a model breaks: at its trained length, unless the rise shows much later.
+
+    Args:
+        noticed: the first position at which the loss is above truncation for certain.
+        trained: the trained length.
+    """
+    return trained if noticed <= NEAR * trained else noticed
 
 
 def stretch_means(losses: Tensor) -> list[float | None]:
@@ -117,19 +128,15 @@ class Beyond:
         part = slice(start - self.trained, stop - self.trained)
         return paired(stretches(self.truncated[:, part]), stretches(self.past[:, part]))
 
-    def breaks_at(self, excess: list[Excess]) -> int | None:
-        """The first position from which on every bucket, and all of them together, lose more.
-
-        Args:
-            excess: as `excess()` gives it.
-        """
-        found = None
-        for bucket in reversed(excess):
-            if bucket.change.difference <= 0:
-                break
-            if is_rise(self._between(bucket.start, excess[-1].stop)):
-                found = bucket.start
-        return found
+    def noticed_at(self) -> int | None:
+        """The first position from which the text loses more: right there, and in all the rest."""
+        end = self.trained + self.tail
+        reach = max(STRETCH, self.tail // 8)
+        for bucket in self.excess():
+            near = self._between(bucket.start, min(bucket.start + reach, end))
+            if is_rise(near) and is_rise(self._between(bucket.start, end)):
+                return bucket.start
+        return None
 
     def why(self) -> Cause:
         """The two probes, on the end of the windows."""

@@ -5,7 +5,7 @@ from attentropy.models.diagnose import SPACING, Finding, Thresholds, by_severity
 from attentropy.models.losses.cause import Cause
 from attentropy.models.slope import Slope, slopes
 from attentropy.scans.judging import words
-from attentropy.scans.judging.breaks import rise
+from attentropy.scans.judging.breaks import breaks_at, rise
 from attentropy.scans.schema import Advice, Excess, Remedy, Scan, Verdict
 
 
@@ -43,26 +43,27 @@ def verdict(scan: Scan) -> Verdict | None:
     before = scan.verdict
     excess = [] if before is None else before.excess
     cause = None if before is None else before.cause
-    at = None if before is None else before.breaks_at
-    return concluded(scan, excess=excess, breaks_at=at, cause=cause)
+    noticed = None if before is None else before.noticed_at
+    return concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
 
 
 def concluded(
-    scan: Scan, *, excess: list[Excess], breaks_at: int | None, cause: Cause | None
+    scan: Scan, *, excess: list[Excess], noticed_at: int | None, cause: Cause | None
 ) -> Verdict:
     """Breaking comes before faults of heads; without either the model is healthy.
 
     Args:
         scan: with measures and findings.
         excess: the loss beyond the trained length, beside truncation.
-        breaks_at: where it breaks.
+        noticed_at: the first position at which the loss is above truncation for certain.
         cause: why.
     """
-    risen = None if excess else rise(scan.measures)
-    if breaks_at is None and risen is not None:
-        breaks_at = risen[0]
-    if breaks_at is not None:
-        state, sentence = "breaks", words.broken(scan, breaks_at, excess, cause, risen)
+    at = None
+    if excess and noticed_at is not None:
+        at = breaks_at(noticed_at, excess[0].start)
+        state, sentence = "breaks", words.broken(excess, at, noticed_at, cause)
+    elif not excess and (risen := rise(scan.measures)) is not None:
+        at, state, sentence = risen[0], "breaks", words.risen(scan, *risen)
     elif words.troubled(scan):
         state, sentence = "faulty", words.faulty(scan)
     else:
@@ -70,7 +71,8 @@ def concluded(
     return Verdict(
         state=state,  # type: ignore[arg-type]
         sentence=sentence,
-        breaks_at=breaks_at,
+        breaks_at=at,
+        noticed_at=noticed_at,
         excess=excess,
         cause=cause,
     )

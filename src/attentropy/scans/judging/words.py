@@ -52,34 +52,37 @@ def faulty(scan: Scan) -> str:
     return f"{heads} broken ({kinds}); the loss does not rise up to {scan.lengths[-1]:,} tokens."
 
 
-def broken(
-    scan: Scan,
-    at: int,
-    excess: list[Excess],
-    cause: Cause | None,
-    risen: tuple[int, Paired] | None,
-) -> str:
-    """The sentence of a scan whose loss rises: where, how much, and why.
+def broken(excess: list[Excess], at: int, noticed: int, cause: Cause | None) -> str:
+    """The sentence of a model that breaks: where, how much, and why.
+
+    Args:
+        excess: the loss beyond the trained length, beside truncation.
+        at: where it breaks.
+        noticed: where the loss is above truncation for certain.
+        cause: from the probes, if they ran.
+    """
+    end, trained = excess[-1], excess[0].start
+    where = f"{at:,} tokens, its trained length" if at == trained else f"{at:,} tokens"
+    since = f"from {noticed:,} on " if at < noticed else ""
+    said = (
+        f"Breaks at about {where}: {since}the loss is above that of truncation to {trained:,}, by "
+        f"{_signed(end.change)} nats per token at {end.stop:,}."
+    )
+    return said if cause is None or cause.name == "none" else f"{said} {cause.sentence}"
+
+
+def risen(scan: Scan, length: int, change: Paired) -> str:
+    """The sentence of a scan in which a longer text costs loss inside of what is known.
 
     Args:
         scan: with measures.
-        at: where it breaks.
-        excess: the loss beyond the trained length, beside truncation.
-        cause: from the probes, if they ran.
-        risen: the length with the lower loss and the change, where there is nothing beyond.
+        length: the shorter length.
+        change: of the loss of the same text, to the longest length.
     """
-    if risen is not None:
-        change = _signed(risen[1])
-        return (
-            f"Breaks beyond {at:,} tokens: the same text loses {change} nats per token more in "
-            f"windows of {scan.lengths[-1]:,}."
-        )
-    end = excess[-1]
-    said = (
-        f"Breaks at about {at:,} tokens: at {end.stop:,} the loss is {_signed(end.change)} nats "
-        f"per token above truncation to {scan.model.trained_length or at:,}."
+    return (
+        f"Breaks beyond {length:,} tokens: the same text loses {_signed(change)} nats per token "
+        f"more in windows of {scan.lengths[-1]:,}."
     )
-    return said if cause is None or cause.name == "none" else f"{said} {cause.sentence}"
 
 
 def _signed(change: Paired) -> str:

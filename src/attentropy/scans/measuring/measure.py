@@ -24,7 +24,7 @@ BINS = 24  # of query positions in a profile
 
 
 @dataclass(frozen=True)
-class AtLength:
+class Reading:
     """What was measured at one length, and the loss of every token, which no file keeps.
 
     Attributes:
@@ -36,9 +36,7 @@ class AtLength:
     losses: Tensor | None
 
 
-def measure(
-    model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]
-) -> AtLength:
+def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Reading:
     """Read windows of one length with the model, and measure every head.
 
     Args:
@@ -76,7 +74,7 @@ def measure(
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
-    return AtLength(found, losses)
+    return Reading(found, losses)
 
 
 def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
