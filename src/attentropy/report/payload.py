@@ -64,6 +64,10 @@ def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
         "slopes": rounded(to_builtins(scan.slopes), 4),
         "findings": to_builtins(scan.findings),
         "advice": to_builtins(scan.advice),
+        "verdict": None if scan.verdict is None else rounded(to_builtins(scan.verdict), 5),
+        "remedies": [
+            {**rounded(to_builtins(one), 5), "helps": one.change.helps} for one in scan.remedies
+        ],
         "plan": None if scan.plan is None else _plan(scan.plan, scan),
         "predictions": rounded(predict(scan), 4),
         "maps": _maps(scan) if maps else None,
@@ -92,6 +96,7 @@ def _measure(measure: Measure) -> dict[str, Any]:
         "seconds": round(measure.seconds, 3),
         "loss": rounded(measure.loss, 5),
         "perplexity": rounded(measure.perplexity, 5),
+        "loss_by_position": rounded(to_builtins(measure.loss_by_position), 5),
         "statistics": {name: rounded(measure.table(name), 5) for name in SHOWN},
         "profiles": rounded(to_builtins(measure.profiles), 4),
     }

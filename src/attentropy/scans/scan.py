@@ -44,6 +44,13 @@ class Listener:
             total: the amount of work.
         """
 
+    def more(self, work: int) -> None:
+        """There is more work than was known when it began.
+
+        Args:
+            work: the amount that comes on top.
+        """
+
     def advance(self, work: int) -> None:
         """So much of the work is done.
 
@@ -160,6 +167,9 @@ class _Work:
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.balance = balance(self.model)
+
     @property
     def seconds(self) -> float:
         """How long it took so far."""
@@ -169,7 +179,7 @@ class _Work:
         """Tokens weighed by what they cost: the attention of a token grows with the length."""
         if tokens is None:
             tokens = sum(window.numel() for window in self.text.cut(length))
-        return round(tokens * (1 + length / 2048))
+        return round(tokens * (1 + length / self.balance))
 
     def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
         """Measure every length that was not done before; `keep` gets the scan after each."""
@@ -215,20 +225,30 @@ class _Work:
 
     def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
         self.listener.stage(f"beyond {trained:,}, beside truncation")
-        whole = self.losses.get(length)
+        whole, advance = self.losses.get(length), self.listener.advance
+        self.listener.more(self._truncated(length, trained))
         beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
+        advance(self._truncated(length, trained))
         excess, cause = beyond.excess(), None
         noticed = beyond.noticed_at()
         if noticed is not None:
             self.listener.stage("probing distance and number")
+            self.listener.more(self.amount(length))
             cause = beyond.why()
+            advance(self.amount(length))
         scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
         if noticed is not None or scan.plan is not None:
             self.listener.stage("trying remedies")
             wanted = [*candidates(trained, length, cause)] if noticed is not None else []
             if scan.plan is not None:
                 wanted.append(planned(scan.plan, self.provenance.plan_path))
-            scan.remedies = tried(beyond, iter(wanted))
+            self.listener.more(len(wanted) * self.amount(length))
+            scan.remedies = tried(beyond, wanted, tick=lambda: advance(self.amount(length)))
+
+    def _truncated(self, length: int, trained: int) -> int:
+        """What reading with truncation costs: windows of the trained length overlap by a half."""
+        windows = len(self.text.rows(length))
+        return self.amount(trained, 2 * windows * (length - trained))
 
     def _refused(self, length: int, error: Exception) -> None:
         if not self.measures:
@@ -262,6 +282,21 @@ class _Work:
         )
         judge(found)
         return found
+
+
+def balance(model: nn.Module) -> float:
+    """The length at which the attention of a token costs as much as all else.
+
+    A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
+    average in L layers of width w.
+
+    Args:
+        model: the model.
+    """
+    config = getattr(model, "config", None)
+    width, layers = (getattr(config, name, 0) for name in ("hidden_size", "num_hidden_layers"))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return size / (width * layers) if width and layers and size else 2048.0
 
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         download=options["allow_download"],
     )
     placement = sources.Placement(options["dtype"], options["device"])
-    source = sources.load(model, placement, permissions)
+    source = sources.load(model, placement, permissions, count=loading(listener))
     tokens = _tokens(source, options)
     provenance = Provenance(
         model=source.about,
@@ -133,6 +133,22 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         listener=listener,
         keep=lambda partial: save(out, partial),
     )
+
+
+def loading(listener: "Listener") -> Callable[[int, int], None]:
+    """Tells a listener of the tensors of a GGUF file while they are read.
+
+    Args:
+        listener: what shows it.
+    """
+
+    def count(done: int, total: int) -> None:
+        if done == 1:
+            listener.stage("loading the model")
+            listener.begin(total)
+        listener.advance(1)
+
+    return count
 
 
 def parse(text: str) -> list[int]:

@@ -34,7 +34,10 @@ class _Bar(Listener):
         self.bar.update(self.task, description=escape(text))
 
     def begin(self, total: int) -> None:
-        self.bar.update(self.task, total=total, completed=0)
+        self.bar.reset(self.task, total=total)
+
+    def more(self, work: int) -> None:
+        self.bar.update(self.task, total=(self.bar.tasks[self.task].total or 0) + work)
 
     def advance(self, work: int) -> None:
         self.bar.advance(self.task, work)
@@ -59,7 +62,9 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # speed is that since the beginning: work is counted in what it costs, and passes are long
+    options: dict[str, Any] = {"speed_estimate_period": 86400.0, "transient": True}
+    with Progress(*columns, console=Console(stderr=True), **options) as bar:
         yield _Bar(bar)
 
 

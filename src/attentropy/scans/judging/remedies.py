@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,18 +95,22 @@ def planned(plan: Plan, path: str | None) -> Candidate:
     return Candidate(PLAN, f"at.steer(model, {given})", {"plan": plan})
 
 
-def tried(beyond: Beyond, wanted: Iterator[Candidate]) -> list[Remedy]:
+def tried(
+    beyond: Beyond, wanted: Iterable[Candidate], *, tick: Callable[[], object] = bool
+) -> list[Remedy]:
     """Every candidate that the model takes, run on the windows; the best first.
 
     Args:
         beyond: the windows, with the losses of the untouched model.
         wanted: what to try.
+        tick: is called after each.
     """
     found = []
     for candidate in wanted:
         losses = _with(beyond, candidate)
         if losses is not None:
             found.append(_remedy(beyond, candidate, losses))
+        tick()
     return sorted(found, key=lambda remedy: remedy.change.after)
 
 

@@ -73,19 +73,25 @@ class Source:
     special: Special = field(default_factory=Special)
 
 
-def load(name: str | None, placement: Placement, permissions: Permissions) -> Source:
+Count = Callable[[int, int], None]
+
+
+def load(
+    name: str | None, placement: Placement, permissions: Permissions, *, count: Count | None = None
+) -> Source:
     """Find out what `name` means and load it; None is the embedded model.
 
     Args:
         name: a folder, a .gguf file, package.module:factory, a name on the hub, or None.
         placement: precision and device.
         permissions: what may be loaded and run.
+        count: is told how many tensors of a GGUF file are read, and of how many.
     """
     if name is None:
         return _embedded(placement)
     path = Path(name)
     if path.suffix == ".gguf" or path.exists():
-        return _from_disk(path, placement, permissions)
+        return _from_disk(path, placement, permissions, count)
     if FACTORY.fullmatch(name):
         return _from_factory(name, placement)
     if permissions.download and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
@@ -174,7 +180,9 @@ def _import(module_name: str, attribute: str, name: str) -> Callable[[], Any]:
     return factory
 
 
-def _from_disk(path: Path, placement: Placement, permissions: Permissions) -> Source:
+def _from_disk(
+    path: Path, placement: Placement, permissions: Permissions, count: Count | None
+) -> Source:
     if path.suffix == ".gguf":
         checkpoints.check_gguf(path)
         where, more = str(path.parent), {"gguf_file": path.name}
@@ -183,14 +191,18 @@ def _from_disk(path: Path, placement: Placement, permissions: Permissions) -> So
             path, allow_pickle=permissions.pickle, allow_code=permissions.remote_code
         )
         where, more = str(path), {}
-    source = _transformers(where, more, placement, permissions)
+    source = _transformers(where, more, placement, permissions, count)
     source.about.name = path.resolve().name
     source.about.source = str(path)
     return source
 
 
 def _transformers(
-    where: str, more: dict[str, str], placement: Placement, permissions: Permissions
+    where: str,
+    more: dict[str, str],
+    placement: Placement,
+    permissions: Permissions,
+    count: Count | None = None,
 ) -> Source:
     from attentropy.scans.loading.pretrained import load_model, load_tokenizer
 
@@ -199,7 +211,9 @@ def _transformers(
         "local_files_only": not permissions.download,
         "trust_remote_code": permissions.remote_code,
     }
-    model = load_model(where, dtype=placement.dtype, pickle=permissions.pickle, options=options)
+    model = load_model(
+        where, dtype=placement.dtype, pickle=permissions.pickle, options=options, count=count
+    )
     tokenizer = load_tokenizer(where, options=options)
     model = place(model, placement)
     gguf = Path(where) / more["gguf_file"] if more else None

@@ -14,6 +14,7 @@ from attentropy.scans.schema import ScannedModel, Skipped
 SHORTEST = 64
 REACH = 4
 ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
+SHORT = 2048  # windows up to this length share passes of 8192 tokens, so that time can be told
 
 
 def check(lengths: Sequence[int]) -> list[int]:
@@ -131,7 +132,8 @@ class Windows:
         Args:
             length: the number of tokens in a window.
         """
-        yield from self.rows(length).split(max(1, self.room // length))
+        room = self.room if length > SHORT else min(self.room, ENOUGH)
+        yield from self.rows(length).split(max(1, room // length))
 
     def rows(self, length: int) -> Tensor:
         """All windows of a length, [W, length], with their special tokens.
