@@ -102,7 +102,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     )
     placement = sources.Placement(options["dtype"], options["device"])
     source = sources.load(model, placement, permissions)
-    tokens = _tokens(source, options)
+    tokens = tokens_of(source, options)
     provenance = Provenance(
         model=source.about,
         text=tokens.about,
@@ -139,7 +139,13 @@ def parse(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
+def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
+    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+
+    Args:
+        source: the model, with its tokenizer.
+        options: of the command line.
+    """
     from attentropy.scans.loading import inputs
 
     inputs.check_reads_text(source.model)
