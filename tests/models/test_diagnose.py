@@ -123,7 +123,9 @@ def test_a_dead_head_is_dead_beside_the_median_of_its_layer():
     (finding,) = at.diagnose([*usual, loud, silent])
     assert (finding.name, finding.heads) == ("dead", [(0, 7)])
     # a layer of its own is judged by its own median
-    elsewhere = [replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual]
+    elsewhere = [
+        msgspec.structs.replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual
+    ]
     assert at.diagnose([*usual, *elsewhere]) == []
 
 

@@ -87,7 +87,7 @@ Each command has its own --help, with examples.
 Exit codes: 0 done, 1 failed, 2 called wrongly, 130 stopped with Ctrl-C."""
 
 
-@click.group(cls=_Commands, epilog=_LAST)
+@click.group(cls=_Commands, epilog=_LAST, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="attentropy")
 def main() -> None:
     """Where is attention sharp, blurred or broken, and how to fix it."""
