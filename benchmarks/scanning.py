@@ -30,7 +30,7 @@ def plain(model, text, length):
 
 
 def scanned(model, text, length):
-    return measure(model, text.cut(length), tick=lambda tokens: None)
+    return measure(model, text.cut(length), tick=lambda tokens: None).measure
 
 
 def cpu_time(work, *arguments):

@@ -175,7 +175,8 @@ def test_a_listener_hears_all_of_the_work():
 
     heard = Heard()
     at.scan(picky().eval(), IDS, lengths=[16, 64, 128, 4096], listener=heard)
-    assert heard.stages == ["length 16", "length 64", "length 128", "drawing attention maps"]
+    assert heard.stages[:4] == ["length 16", "length 64", "length 128", "drawing attention maps"]
+    assert heard.stages[4] == "beyond 32, beside truncation"
     assert heard.said == [
         "length 4,096 is left out: the text has only 600 tokens",
         "length 128 is left out: the model refuses it (more than 100 tokens)",
@@ -187,5 +188,6 @@ def test_calibration_gives_a_plan_with_its_effects():
     found = at.scan(make().eval(), IDS, lengths=[16, 32, 64], calibrate=True)
     assert found.plan.reference == 32
     assert [effect.length for effect in found.plan.effects] == [32, 64]
-    assert len(found.advice) == 1
-    assert "perplexity" in found.advice[0].text
+    assert [remedy.name for remedy in found.remedies].count("plan of calibrate") == 1
+    assert found.plan.judged.length == 64
+    assert len(found.advice) == sum(remedy.change.helps for remedy in found.remedies)

@@ -9,6 +9,7 @@ import msgspec
 
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
+from attentropy.models.losses.paired import Paired
 from attentropy.models.rope.settings import Rope
 
 if TYPE_CHECKING:
@@ -42,6 +43,25 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     perplexity_after: float | None = None
 
 
+class Judged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan does to the loss at the end of a long text.
+
+    Attributes:
+        length: tokens of the text.
+        last: number of tokens at its end whose loss was compared.
+        held_out: True if the plan was made from other texts.
+        change: the loss without the plan (before) and with it (after).
+        truncation: the loss if the model reads the last `reference` tokens only (before), and
+            with the plan (after).
+    """
+
+    length: int
+    last: int
+    held_out: bool
+    change: Paired
+    truncation: Paired
+
+
 class Plan(
     msgspec.Struct,
     frozen=True,
@@ -65,6 +85,8 @@ class Plan(
         unheld: heads whose entropy no factor holds, as (layer, head).
         effects: what the plan did, length by length.
         rope: settings of rotary positions; None leaves the model's own.
+        judged: what it does to the loss at the end of the longest text, beside truncation; None
+            if the model does not predict the next token.
     """
 
     version: Literal[1] = 1
@@ -79,6 +101,12 @@ class Plan(
     unheld: tuple[tuple[str, int], ...] = ()
     effects: tuple[Effect, ...] = ()
     rope: Rope | None = None
+    judged: Judged | None = None
+
+    @property
+    def helps(self) -> bool | None:
+        """True if the loss falls by more than two standard errors; None if it was not measured."""
+        return None if self.judged is None else self.judged.change.helps
 
     def __post_init__(self) -> None:
         _check(self)
@@ -137,9 +165,18 @@ class Plan(
                 effect.perplexity_before, effect.perplexity_after,
             )  # fmt: skip
             shown.add_row(str(effect.length), *("" if n is None else f"{n:.4g}" for n in numbers))
-        if self.unheld:
-            shown.caption = f"{len(self.unheld)} heads cannot be held"
+        said = [f"{len(self.unheld)} heads cannot be held"] if self.unheld else []
+        if self.judged is not None:
+            said.append(_judgement(self.judged))
+        shown.caption = "; ".join(said) or None
         return shown
+
+
+def _judgement(found: Judged) -> str:
+    verdict = "helps" if found.change.helps else "hurts" if found.change.hurts else "is not sure"
+    where = f"the last {found.last:,} of {found.length:,} tokens"
+    texts = "other texts" if found.held_out else "the same texts"
+    return f"it {verdict} on {where} of {texts}: loss {found.change}"
 
 
 def _check(plan: Plan) -> None:

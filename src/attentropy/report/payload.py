@@ -9,7 +9,7 @@ from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
 from attentropy.scans.judging import words
-from attentropy.scans.judging.judge import STEER
+from attentropy.scans.judging.remedies import PLAN
 from attentropy.scans.schema import Measure, Scan
 
 SHOWN = tuple(name for name, one in TABLE.items() if one.shown)
@@ -102,10 +102,16 @@ def _plan(plan: Plan, scan: Scan) -> dict[str, Any]:
     return {
         "reference": plan.reference,
         "hold": plan.hold,
-        "call": STEER,
+        "call": _plan_call(scan),
         "effects": rounded(to_builtins(plan.effects), 5),
         "unheld": [(index[layer], head) for layer, head in plan.unheld if layer in index],
     }
+
+
+def _plan_call(scan: Scan) -> str:
+    """The call that applies the plan; "" if it was not tried, or does not help."""
+    helpful = (r.call for r in scan.remedies if r.name == PLAN and r.change.helps)
+    return next(helpful, "")
 
 
 def _maps(scan: Scan) -> dict[str, Any] | None:

@@ -197,7 +197,7 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     def interrupted(model, windows, *, tick):
         found = plain(model, windows, tick=tick)
-        seen.append(found.length)
+        seen.append(found.measure.length)
         if len(seen) == 2:
             raise KeyboardInterrupt
         return found

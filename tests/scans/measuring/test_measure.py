@@ -23,7 +23,9 @@ def pair():
     weights = torch.stack(output.attentions).double()
     model.set_attn_implementation("sdpa")
     ticks = []
-    found = measure(model, ids.split(3), tick=ticks.append)
+    both = measure(model, ids.split(3), tick=ticks.append)
+    found = both.measure
+    torch.testing.assert_close(both.losses.double().mean().float(), output.loss)
     assert ticks == [120, 80]
     return found, weights, output
 
@@ -132,7 +134,10 @@ def test_an_encoder_has_statistics_and_no_perplexity():
         intermediate_size=16,
     )
     model = BertModel(config).eval()
-    found = measure(model, [torch.randint(50, (2, 20))], tick=lambda tokens: None)
+    both = measure(model, [torch.randint(50, (2, 20))], tick=lambda tokens: None)
+    assert both.losses is None
+    found = both.measure
+    assert found.loss_by_position == []
     assert found.perplexity is None
     assert not found.rows[0].causal
     assert set(found.profiles[0].visible) == {20.0}

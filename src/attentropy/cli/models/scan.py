@@ -43,6 +43,12 @@ class _Scan(click.Command):
 @click.option("--lengths", help="Such as 64,128,256; by default up to 4 times the trained length.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
               help="Windows of the longest length in a forward pass.")  # fmt: skip
+@click.option("--trained", type=click.IntRange(2), metavar="N",
+              help="The trained length, where the model does not say it.")  # fmt: skip
+@click.option("--tokens-per-length", type=click.IntRange(2), metavar="N",
+              help="Tokens read at each length (default: --batch windows).")  # fmt: skip
+@click.option("--quick", is_flag=True,
+              help="Read one window of the longest length, no more.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
@@ -108,6 +114,8 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     lengths = None if options["lengths"] is None else parse(options["lengths"])
     if options["texts"] and options["tokens"]:
         raise ScanError("{text} and {tokens} exclude each other")
+    if options["quick"] and options["tokens_per_length"]:
+        raise ScanError("{quick} and {tokens_per_length} exclude each other")
     going_on = options["resume"] and (out / "scan.json").exists()
     done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(
@@ -125,6 +133,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         load=source.call,
         label=source.decode,
         began=began,
+        plan_path=(out / "plan.json").as_posix(),
     )
     return scan(
         source.model,
@@ -132,6 +141,8 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         lengths=lengths,
         batch=options["batch"],
         calibrate=options["calibrate"],
+        trained=options["trained"],
+        tokens_per_length=1 if options["quick"] else options["tokens_per_length"],
         provenance=provenance,
         done=done,
         listener=listener,

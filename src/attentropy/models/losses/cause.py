@@ -1,5 +1,6 @@
 """why_it_breaks(): is the damage past the trained length distance, or dilution?"""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -88,6 +89,7 @@ def why_it_breaks(
     last: int | None = None,
     whole: Tensor | None = None,
     truncated: Tensor | None = None,
+    begin: Sequence[int] = (),
     chunk: int = 1024,
 ) -> Cause:
     """Read long windows whole, truncated, and with positions in the trained range; compare.
@@ -99,6 +101,7 @@ def why_it_breaks(
         last: number of tokens at the end that are judged; by default `judged_tokens` of them.
         whole: token losses [B, last] of the untouched model, if they are known already.
         truncated: the same with truncation, if they are known already.
+        begin: ids that every text begins with.
         chunk: number of tokens in one forward pass.
     """
     length = tokens.shape[1]
@@ -108,7 +111,9 @@ def why_it_breaks(
     if whole is None:
         whole = token_losses(model, tokens, chunk=chunk)[:, -last:]
     if truncated is None:
-        truncated = truncated_losses(model, tokens, trained=trained, last=last, chunk=chunk)
+        truncated = truncated_losses(
+            model, tokens, trained=trained, last=last, begin=begin, chunk=chunk
+        )
     clips = no_clipping(model) is None
     if clips:  # the same keys, distances of training
         between = number_probe(model, tokens, trained=trained, last=last, chunk=chunk)

@@ -1,6 +1,6 @@
 """token_losses(): the loss of every next token, in the memory of one piece of the text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +41,13 @@ def token_losses(
 
 
 def truncated_losses(
-    model: nn.Module, tokens: Tensor, *, trained: int, last: int, chunk: int = 1024
+    model: nn.Module,
+    tokens: Tensor,
+    *,
+    trained: int,
+    last: int,
+    begin: Sequence[int] = (),
+    chunk: int = 1024,
 ) -> Tensor:
     """The losses of the last `last` tokens if the model never reads more than `trained` tokens.
 
@@ -53,6 +59,8 @@ def truncated_losses(
         tokens: ids [B, N].
         trained: the longest text that the model reads.
         last: number of tokens whose loss is asked for; below N.
+        begin: ids that every text begins with, such as the beginning-of-sequence token; they
+            stay in place of the oldest tokens.
         chunk: number of tokens in one forward pass.
     """
     _check(tokens, chunk)
@@ -63,7 +71,8 @@ def truncated_losses(
     parts = []
     for end in range(total, total - last, -step):
         wanted = min(step, end - (total - last))
-        window = tokens[:, max(0, end - trained) : end]
+        window = tokens[:, max(0, end - trained) : end].clone()
+        window[:, : len(begin)] = torch.tensor(begin, dtype=window.dtype, device=window.device)
         parts.append(token_losses(model, window, chunk=chunk)[:, -wanted:])
     return torch.cat(parts[::-1], 1)
 

@@ -14,6 +14,7 @@ UnsupportedError if it is all there is, and warns with the names of such modules
 """
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -84,6 +85,8 @@ def steer(
     _check(model, plan, scale, mask, weights)
     if layers is not None and plan is not None and plan.rope is not None:
         raise ArgumentError("layers", "left out where a plan sets positions", repr(layers))
+    if plan is not None:
+        _warn_of(plan)
     check_norm(qk_norm)
     check_softcap(softcap)
     found = list(may_attend(model))
@@ -176,6 +179,16 @@ class Steered:
         if not is_compiled(model):
             reached.listen()
             self._undo.append(reached.rest)
+
+
+def _warn_of(plan: Plan) -> None:
+    """Say so if the plan was measured to hurt."""
+    if plan.judged is not None and plan.judged.change.hurts:
+        text = (
+            "attentropy: this plan was measured to hurt: at the end of "
+            f"{plan.judged.length:,} tokens the loss goes {plan.judged.change}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _matches(name: str, layers: Any) -> bool:

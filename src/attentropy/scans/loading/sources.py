@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from attentropy.models.losses.probes import position_limit
 from attentropy.models.rope.rotary import exact_angles
-from attentropy.models.trained import trained_length
+from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
@@ -61,6 +62,7 @@ class Source:
         encode: text to token ids; None if the model came without a tokenizer.
         decode: one token id to text, for labels.
         call: the Python that loads the same model, for the methods page.
+        special: what the tokenizer adds around a text.
     """
 
     model: nn.Module
@@ -69,6 +71,7 @@ class Source:
     encode: Callable[[str], list[int]] | None
     decode: Callable[[int], str]
     call: str
+    special: Special = field(default_factory=Special)
 
 
 def load(name: str | None, placement: Placement, permissions: Permissions) -> Source:
@@ -201,7 +204,9 @@ def _transformers(
     model = load_model(where, dtype=placement.dtype, pickle=permissions.pickle, options=options)
     tokenizer = load_tokenizer(where, options=options)
     model = place(model, placement)
+    gguf = Path(where) / more["gguf_file"] if more else None
     about = describe_model(model, where, "gguf" if more else "transformers", placement)
+    _say_trained(about, trained_length(model, tokenizer, gguf))
     if more:
         about.note = "weights dequantised from GGUF"
     auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
@@ -216,6 +221,7 @@ def _transformers(
         lambda text: list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]),
         lambda token: str(tokenizer.decode([token])),
         call,
+        special_of(tokenizer),
     )
 
 
@@ -232,8 +238,7 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         kind: where it comes from.
         placement: precision and device.
     """
-    trained = trained_length(model)
-    return ScannedModel(
+    found = ScannedModel(
         name=name,
         source=name,
         kind=kind,
@@ -241,6 +246,17 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=placement.dtype,
         device=placement.device,
-        trained_length=None if trained is None else trained.tokens,
         maximum_length=position_limit(model),
     )
+    _say_trained(found, trained_length(model))
+    return found
+
+
+def _say_trained(about: ScannedModel, known: TrainedLength | None) -> None:
+    """The trained length and its source; a table of positions ends it where it is shorter."""
+    if known is None:
+        return
+    about.trained_length, about.trained_source = known.tokens, known.source
+    if about.maximum_length is not None and about.maximum_length < known.tokens:
+        about.trained_length = about.maximum_length
+        about.trained_source = "the number of positions of the model"

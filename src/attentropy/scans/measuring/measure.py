@@ -6,12 +6,14 @@ Memory is that of one forward pass: rows are folded into bins after each.
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.statistics import HeadRow, by_place
+from attentropy.models.losses.buckets import by_position
 from attentropy.models.losses.reading import device_of, logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
 from attentropy.models.record.profile import Bins, Profile, merged
@@ -21,7 +23,20 @@ from attentropy.scans.schema import Measure
 BINS = 24  # of query positions in a profile
 
 
-def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Measure:
+@dataclass(frozen=True)
+class Reading:
+    """What was measured at one length, and the loss of every token, which no file keeps.
+
+    Attributes:
+        measure: for the file.
+        losses: [W, length - 1] of all windows; None if the model does not predict the next token.
+    """
+
+    measure: Measure
+    losses: Tensor | None
+
+
+def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Reading:
     """Read windows of one length with the model, and measure every head.
 
     Args:
@@ -33,22 +48,22 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
     device = device_of(model)
     passes: list[list[Profile]] = []
     sizes: list[int] = []
-    loss, predicted, length = 0.0, 0, 0
+    lost: list[Tensor] = []
+    length = 0
     with torch.no_grad(), Watch(model, keep="rows") as watch:
         for window in windows:
             ids = window.to(device)
             logits, length = logits_of(read(model, ids), ids), ids.shape[1]
             if logits is not None:
-                lost = next_token_losses(logits[:, :-1], ids[:, 1:])
-                loss, predicted = loss + float(lost.double().sum()), predicted + lost.numel()
+                lost.append(next_token_losses(logits[:, :-1], ids[:, 1:]).cpu())
             watch.require()
             passes.append(_folded(watch))
             sizes.append(len(ids))
             tick(ids.numel())
     rows = forward_rows(watch.heads())
-    reads_on = predicted > 0 and all(row.causal for row in rows)
-    mean = loss / predicted if reads_on else None
-    return Measure(
+    losses = torch.cat(lost) if lost and all(row.causal for row in rows) else None
+    mean = None if losses is None else float(losses.double().mean())
+    found = Measure(
         length=length,
         sequences=sum(sizes),
         tokens=sum(sizes) * length,
@@ -57,7 +72,9 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
         profiles=[_rounded(merged(parts, sizes)) for parts in zip(*passes, strict=True)],
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
+        loss_by_position=[] if losses is None else by_position(losses),
     )
+    return Reading(found, losses)
 
 
 def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
