@@ -7,6 +7,7 @@ import attentropy as at
 from attentropy.lab.embedded import load_embedded
 from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Effect, Judged, Plan, PlanError
+from attentropy.models.rope import settings
 
 
 @pytest.fixture
@@ -101,6 +102,21 @@ def test_table_shows_before_and_after(plan):
 def test_rule_is_that_of_a_layer(plan):
     assert plan.rule("nowhere") is None
     assert plan.rule("layers.0").factors == plan.factors["layers.0"]
+
+
+def test_a_plan_carries_positions(plan, tmp_path):
+    rope = settings.yarn(trained=16, to=32)
+    with_rope = msgspec.structs.replace(plan, rope=rope, hold=None, method=None)
+    with_rope.save(tmp_path / "plan.json")
+    assert at.Plan.load(tmp_path / "plan.json") == with_rope
+    data = json.loads(with_rope.to_json())
+    assert data["rope"]["attention_factor"] == pytest.approx(1.0693147)
+    data["rope"]["more"] = 1
+    with pytest.raises(PlanError, match=r"unknown field `more` - at `\$.rope`"):
+        at.Plan.from_json(json.dumps(data))
+    data["rope"] = {"rope_type": "linear", "max_position_embeddings": 32}
+    with pytest.raises(PlanError, match="factor must be given for rope_type 'linear'"):
+        at.Plan.from_json(json.dumps(data))
 
 
 def test_a_plan_that_was_measured_to_hurt_warns_when_it_is_applied():

@@ -116,7 +116,7 @@ def test_bad_models_and_tokens_are_refused_by_name():
     with pytest.raises(ArgumentTypeError, match="^tokens must be .*, got numbers of type float32$"):
         at.scan(make(), torch.ones(9))
     with pytest.raises(
-        ScanError, match="no length can be measured: 64: the text has only 9 tokens"
+        ScanError, match="none of lengths can be measured: 64: the text has only 9 tokens"
     ):
         at.scan(make(), list(range(9)), lengths=[64])
 

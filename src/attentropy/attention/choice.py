@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.resolve import SMALL_MASK, options_of, resolve
+from attentropy.core.resolve import SMALL_MASK, AttendOptions, options_of, resolve
 from attentropy.kernels import linear, reference
 from attentropy.kernels.contract import Kernel
 from attentropy.kernels.fused import kernel as fused
@@ -92,7 +92,7 @@ def _refuse_transforms(name: str, call: Call) -> None:
 
 
 def explain(
-    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Any
+    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Unpack[AttendOptions]
 ) -> "Explanation":
     """Which kernel attend() would take with these arguments, and why not the others.
 

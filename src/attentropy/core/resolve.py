@@ -5,7 +5,7 @@ Every message names the argument, the rule and the value.
 
 import math
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -49,7 +49,20 @@ class Options(NamedTuple):
     dropout: float = 0.0
 
 
-def options_of(given: dict[str, Any]) -> Options:
+class AttendOptions(TypedDict, total=False):
+    """The options of attend(), typed as keywords of the functions that pass them on."""
+
+    mask: MaskLike | None
+    score: Score | None
+    scale: ScaleRule | float | Tensor | None
+    weights: Weights | None
+    bias: Tensor | Relative | ALiBi | None
+    softcap: float | None
+    sink: Tensor | None
+    dropout: float
+
+
+def options_of(given: AttendOptions) -> Options:
     """Options from keywords; raises on one that attend() does not have.
 
     Args:

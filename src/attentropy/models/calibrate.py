@@ -261,7 +261,7 @@ class _Solved:
 
 def _solve(measured: list[_Measured], *, hold: str, method: str) -> _Solved:
     """Factors of every head at every length; 1 where none holds the entropy."""
-    solve = _empirical if method == "empirical" else _gaussian
+    solve = holding_factor if method == "empirical" else _gaussian
     factors: dict[str, tuple[tuple[float, ...], ...]] = {}
     unheld: list[tuple[str, int]] = []
     one = FACTORS.index(1.0)
@@ -286,8 +286,14 @@ def _goal(entropy: float, home: Curve, there: Curve, hold: str) -> float:
     return entropy * share
 
 
-def _empirical(curve: list[float], keys: float, goal: float) -> float | None:
-    """The factor at which the head's own scores have the entropy `goal`; None if there is none."""
+def holding_factor(curve: list[float], keys: float, goal: float) -> float | None:
+    """The factor at which the head's own scores have the entropy `goal`; None if there is none.
+
+    Args:
+        curve: entropy of the head at each of FACTORS.
+        keys: the typical number of visible keys, which this does not need.
+        goal: the entropy to have.
+    """
     falling = np.minimum.accumulate(np.array(curve))
     if not falling[-1] <= goal <= falling[0]:
         return None

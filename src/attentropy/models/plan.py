@@ -1,4 +1,4 @@
-"""A plan: by which factor each head's scale grows with the length; steer takes it."""
+"""A plan: how positions turn, and by which factor each head's scale grows; steer takes it."""
 
 import math
 from itertools import pairwise
@@ -10,6 +10,7 @@ import msgspec
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
 from attentropy.models.losses.paired import Paired
+from attentropy.models.rope.settings import Rope
 
 if TYPE_CHECKING:
     from attentropy.models.steer.changes import Planned
@@ -75,14 +76,15 @@ class Plan(
         version: that of the file format.
         model: the class that it was made for.
         reference: the length whose entropy is held; factors are 1 up to it.
-        hold: "entropy", or "normalized" for H / log n.
-        method: "empirical" or "gaussian".
+        hold: "entropy", or "normalized" for H / log n; None if the factors hold neither.
+        method: "empirical" or "gaussian"; None if loss chose the factors.
         lengths: increasing, the reference first.
         factors: by layer, `[head][length]`.
         entropy: by layer, `[head]` at the reference length.
         spread: by layer, `[head]`, the standard deviation of a row's logits there.
         unheld: heads whose entropy no factor holds, as (layer, head).
         effects: what the plan did, length by length.
+        rope: settings of rotary positions; None leaves the model's own.
         judged: what it does to the loss at the end of the longest text, beside truncation; None
             if the model does not predict the next token.
     """
@@ -90,14 +92,15 @@ class Plan(
     version: Literal[1] = 1
     model: str
     reference: int
-    hold: Hold
-    method: Method
+    hold: Hold | None
+    method: Method | None
     lengths: tuple[int, ...]
     factors: dict[str, tuple[tuple[float, ...], ...]]
     entropy: dict[str, tuple[float | None, ...]]
     spread: dict[str, tuple[float | None, ...]]
     unheld: tuple[tuple[str, int], ...] = ()
     effects: tuple[Effect, ...] = ()
+    rope: Rope | None = None
     judged: Judged | None = None
 
     @property
@@ -155,7 +158,7 @@ class Plan(
         from attentropy.models.record.tables import Printed
 
         columns = ("length", "entropy", "entropy, steered", "perplexity", "perplexity, steered")
-        shown = Printed(*columns, title=f"held at {self.reference}: {self.hold}")
+        shown = Printed(*columns, title=f"held at {self.reference}: {self.hold or 'loss'}")
         for effect in self.effects:
             numbers = (
                 effect.entropy_before, effect.entropy_after,
@@ -178,9 +181,9 @@ def _judgement(found: Judged) -> str:
 
 def _check(plan: Plan) -> None:
     """What types cannot say; types too, because nothing checks them in Python."""
-    if plan.hold not in HOLDS:
+    if plan.hold is not None and plan.hold not in HOLDS:
         raise PlanError(f"hold must be one of {HOLDS}, got {plan.hold!r}")
-    if plan.method not in METHODS:
+    if plan.method is not None and plan.method not in METHODS:
         raise PlanError(f"method must be one of {METHODS}, got {plan.method!r}")
     lengths = plan.lengths
     whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 2 for n in lengths)

@@ -46,6 +46,16 @@ class RunError(AttentropyError, ValueError):
     """A run store that is not there, or not usable."""
 
 
+class NoSuchRun(RunError):
+    """No file has the name that was given.
+
+    Attributes:
+        arguments: those that the caller can change.
+    """
+
+    arguments = ("run",)
+
+
 def directory() -> Path:
     """Where runs are kept: ATTENTROPY_RUNS, or attentropy_runs in the working directory."""
     return Path(os.environ.get("ATTENTROPY_RUNS", "attentropy_runs"))
@@ -61,7 +71,7 @@ def find(run: str | Path) -> Path:
         if path.is_file():
             return path
     why = "it is a folder, not a file" if Path(run).is_dir() else "no such file"
-    raise RunError(f"there is no run {str(run)!r}: {why}, and none in {directory()}")
+    raise NoSuchRun(f"there is no run {str(run)!r}: {why}, and none in {directory()}")
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:

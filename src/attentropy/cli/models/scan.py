@@ -1,6 +1,8 @@
 """`attentropy scan`: from a model to scan.json and report.html, with a summary on the way."""
 
+import itertools
 import json
+import re
 import shlex
 import sys
 import time
@@ -21,7 +23,20 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
 
-@click.command()
+class _Scan(click.Command):
+    """A command whose --lengths are one argument: numbers after a space get an explanation."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--lengths" in args:
+            after = args[args.index("--lengths") + 1 :]
+            numbers = list(itertools.takewhile(lambda word: word.strip(",").isdigit(), after))
+            if len(numbers) > 1:
+                joined = ",".join(word.strip(",") for word in numbers)
+                ctx.fail(f"--lengths takes commas and no spaces: --lengths {joined}")
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Scan)
 @click.argument("model", required=False)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
@@ -65,7 +80,7 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.report import scan_page
     from attentropy.scans.store import save, write_atomically
 
-    other = _load("--compare", options["compare"]) if options["compare"] else None
+    other = _load("compare", options["compare"]) if options["compare"] else None
     try:
         # the embedded model is too small to be shared between threads
         alone = model is None and options["threads"] is None
@@ -102,7 +117,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     if options["quick"] and options["tokens_per_length"]:
         raise ScanError("{quick} and {tokens_per_length} exclude each other")
     going_on = options["resume"] and (out / "scan.json").exists()
-    done = _load("--resume", out) if going_on else None
+    done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(
         pickle=options["allow_pickle"],
         remote_code=options["trust_remote_code"],
@@ -110,7 +125,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     )
     placement = sources.Placement(options["dtype"], options["device"])
     source = sources.load(model, placement, permissions, count=loading(listener))
-    tokens = _tokens(source, options)
+    tokens = tokens_of(source, options)
     provenance = Provenance(
         model=source.about,
         text=tokens.about,
@@ -160,13 +175,19 @@ def parse(text: str) -> list[int]:
     from attentropy.scans.errors import ScanError
 
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(re.fullmatch("-?[0-9]+", part) for part in parts):
         rule = "{lengths} must be integers such as 64,128,256, got {given!r}"
         raise ScanError(rule, given=text)
     return [int(part) for part in parts]
 
 
-def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
+def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
+    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+
+    Args:
+        source: the model, with its tokenizer.
+        options: of the command line.
+    """
     from attentropy.scans.loading import inputs
 
     inputs.check_reads_text(source.model)
@@ -176,15 +197,15 @@ def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
     return inputs.from_texts(texts, source) if texts else inputs.from_sample(source)
 
 
-def _load(option: str, path: Path) -> "Scan":
-    """The scan that an option names; errors begin with the option."""
+def _load(argument: str, path: Path) -> "Scan":
+    """The scan that an argument names; errors begin with its option."""
     from attentropy.scans.errors import ScanError
     from attentropy.scans.store import load
 
     try:
         return load(path)
     except ScanError as error:
-        raise ScanError("{option} {why}", option=option, why=error) from error
+        raise ScanError(f"{{{argument}}} {{why}}", why=error) from error
 
 
 @contextmanager

@@ -144,20 +144,38 @@ def distance_probe(
     if not 4 <= size <= trained:
         raise ArgumentError("window", f"between 4 and the trained length {trained}", size)
     rows = windows_of(tokens, size, windows)
-    home = _jumped(model, rows, trained - size)
+    home = jumped_losses(model, rows, trained - size)
     wanted = default_gaps(trained, size) if gaps is None else list(gaps)
     return [
-        Gap(gap=gap, farthest=size - 1 + gap, change=_change(home, _jumped(model, rows, gap)))
+        Gap(gap=gap, farthest=size - 1 + gap, change=_change(home, jumped_losses(model, rows, gap)))
         for gap in wanted
     ]
 
 
-def _jumped(model: nn.Module, rows: Tensor, gap: int) -> Tensor:
-    """Token losses of the second halves, which stand `gap` positions further away."""
-    places = torch.arange(rows.shape[1])
+def jumped_losses(model: nn.Module, rows: Tensor, gap: int) -> Tensor:
+    """Token losses [W, half] of the second halves, which stand `gap` positions further away.
+
+    Args:
+        model: a causal model that takes `position_ids`.
+        rows: windows [W, n].
+        gap: the number of positions left out in the middle of a window.
+    """
     half = rows.shape[1] // 2
-    places = places + gap * (places >= half)
-    return token_losses(model, rows, positions=places)[:, half:]
+    return token_losses(model, rows, positions=jumped_positions(rows.shape[1], gap))[:, half:]
+
+
+def jumped_positions(length: int, gap: int) -> Tensor:
+    """Positions of a short window whose second half stands `gap` positions further away.
+
+    Args:
+        length: tokens of the window.
+        gap: the number of positions left out in the middle.
+
+    >>> jumped_positions(4, 10)
+    tensor([ 0,  1, 12, 13])
+    """
+    places = torch.arange(length)
+    return places + gap * (places >= length // 2)
 
 
 def clipped_positions(length: int, trained: int) -> Tensor:

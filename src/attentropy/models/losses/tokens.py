@@ -36,7 +36,7 @@ def token_losses(
     ids = tokens.to(device_of(model))
     places = None if positions is None else _placed(model, positions, ids)
     with torch.no_grad():
-        parts = [*_pieces(model, ids, places, chunk)]
+        parts = [losses for losses, _ in pieces(model, ids, places, chunk)]
     return torch.cat(parts, 1)
 
 
@@ -96,15 +96,25 @@ def next_token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     return lost
 
 
-def _pieces(model: nn.Module, ids: Tensor, places: Tensor | None, chunk: int) -> Iterator[Tensor]:
-    """The losses piece by piece; a piece's last token predicts the first of the next."""
+def pieces(
+    model: nn.Module, ids: Tensor, places: Tensor | None, chunk: int, *, keep: bool = False
+) -> Iterator[tuple[Tensor, Any]]:
+    """The losses piece by piece, and the cache so far; a piece's last token predicts the next one.
+
+    Args:
+        model: predicts the next token.
+        ids: tokens [B, N] on the device of the model.
+        places: the position of every token [B, N]; None lets the model count.
+        chunk: number of tokens in one forward pass.
+        keep: read the last token too, and make a cache even where one piece is all.
+    """
     size = chunk if takes_cache(model) else ids.shape[1]
     cache = None
-    for start in range(0, ids.shape[1] - 1, size):
+    for start in range(0, ids.shape[1] - (not keep), size):
         stop = min(start + size, ids.shape[1])
         part = ids[:, start:stop]
         options = _options(ids, places, start, stop)
-        if size < ids.shape[1]:
+        if size < ids.shape[1] or (keep and takes_cache(model)):
             options |= {"use_cache": True, "past_key_values": cache}
         output = read(model, part, **options)
         cache = getattr(output, "past_key_values", None)
@@ -112,7 +122,7 @@ def _pieces(model: nn.Module, ids: Tensor, places: Tensor | None, chunk: int) ->
         if logits is None:
             raise UnsupportedError(f"{type(model).__name__} gives no logits of the next token")
         targets = ids[:, start + 1 : stop + 1]
-        yield next_token_losses(logits[:, : targets.shape[1]], targets)
+        yield next_token_losses(logits[:, : targets.shape[1]], targets), cache
 
 
 def _options(ids: Tensor, places: Tensor | None, start: int, stop: int) -> dict[str, Any]:

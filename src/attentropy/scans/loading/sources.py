@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attentropy.models.losses.probes import position_limit
+from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
@@ -113,7 +114,8 @@ def place(model: nn.Module, placement: Placement) -> nn.Module:
         device, dtype = torch.device(placement.device), getattr(torch, placement.dtype)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")
-        return model.to(device=device, dtype=dtype).eval()
+        with exact_angles(model):
+            return model.to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
         text = "{device} {name} cannot be used: {reason}"

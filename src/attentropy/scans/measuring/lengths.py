@@ -28,6 +28,8 @@ def check(lengths: Sequence[int]) -> list[int]:
     found = list(lengths)
     if any(isinstance(n, bool) or not isinstance(n, Integral) for n in found):
         raise ArgumentTypeError("lengths", "a list of integers", found)
+    if any(length < 1 for length in found):
+        raise ScanError("{lengths} must be positive, got {found}", found=found)
     if not found or found != sorted(set(found)) or found[0] < 2:
         raise ScanError("{lengths} must increase and be 2 or more, got {found}", found=found)
     return [int(length) for length in found]
@@ -73,9 +75,8 @@ def usable(
             continue
         skipped.append(Skipped(length=length, reason=reason))
     if not kept:
-        first = skipped[0]
-        text = "no length can be measured: {length:,}: {reason}"
-        raise ScanError(text, length=first.length, reason=first.reason)
+        reasons = "; ".join(f"{one.length:,}: {one.reason}" for one in skipped)
+        raise ScanError("none of {lengths} can be measured: {reasons}", reasons=reasons)
     return kept, skipped
 
 
