@@ -5,7 +5,7 @@ import torch
 
 import attentropy as at
 from attentropy.extensions import candidates
-from attentropy.extensions.candidates import Candidate, Task, applied, plan_of
+from attentropy.extensions.candidates import Setting, Task, applied, plan_of
 from attentropy.models.rope import settings
 from tests.extensions.small_models import grouped_llama
 from tests.scans.tiny import make
@@ -28,14 +28,14 @@ def test_log_n_as_a_plan_is_the_rule():
     handle = at.steer(model, scale=at.LogLengthFrom(64))
     wanted = model(IDS).logits
     handle.undo()
-    found = steered(model, Candidate(name="log n", log_length=True))
+    found = steered(model, Setting(name="log n", log_length=True))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(found, model(IDS).logits, atol=1e-4)
 
 
 def test_factors_multiply():
     heads = dict.fromkeys(LAYERS, (1.0, 1.1, 1.2, 1.3, 1.4, 1.5))
-    plan = plan_of(Candidate(name="x", factor=2.0, heads=heads, log_length=True), TASK)
+    plan = plan_of(Setting(name="x", factor=2.0, heads=heads, log_length=True), TASK)
     assert plan.lengths == (64, 96)
     growth = math.log(96) / math.log(64)
     low, high = plan.factors["model.layers.0.self_attn"][2]
@@ -47,10 +47,10 @@ def test_a_window_is_a_mask_and_no_plan():
     handle = at.steer(model, mask=at.lookback(16) | at.prefix(2))
     wanted = model(IDS).logits
     handle.undo()
-    window = Candidate(name="w", window=16, sinks=2)
+    window = Setting(name="w", window=16, sinks=2)
     torch.testing.assert_close(steered(model, window), wanted)
     assert plan_of(window, TASK) is None
-    assert plan_of(Candidate(name="t", truncated=True), TASK) is None
+    assert plan_of(Setting(name="t", truncated=True), TASK) is None
 
 
 def test_every_family_is_tried():
@@ -84,7 +84,7 @@ def test_positions_that_cannot_be_scaled_are_told():
     assert candidates.of_positions(make(), TASK) == candidates.clipping(make(), TASK) == []
     assert "Tiny has no rotary positions" in candidates.why_unscaled(make())
     model = grouped_llama()
-    handle = applied(Candidate(name="y", rope=settings.yarn(trained=64, to=96)), model, TASK)
+    handle = applied(Setting(name="y", rope=settings.yarn(trained=64, to=96)), model, TASK)
     assert candidates.why_unscaled(model) == "its positions are scaled already (yarn)"
     handle.undo()
 
@@ -92,12 +92,12 @@ def test_positions_that_cannot_be_scaled_are_told():
 @pytest.mark.parametrize(
     ("candidate", "why"),
     [
-        (Candidate(name="x", truncated=True), "changes the input"),
-        (Candidate(name="x", window=3), "hides other keys from each row"),
-        (Candidate(name="x", log_length=True), "depends on the row"),
-        (Candidate(name="x", rope=settings.clipped(trained=64, to=96)), "positions are clipped"),
+        (Setting(name="x", truncated=True), "changes the input"),
+        (Setting(name="x", window=3), "hides other keys from each row"),
+        (Setting(name="x", log_length=True), "depends on the row"),
+        (Setting(name="x", rope=settings.clipped(trained=64, to=96)), "positions are clipped"),
     ],
 )
 def test_what_no_checkpoint_can_hold_is_told(candidate, why):
     assert why in candidate.by_row
-    assert Candidate(name="x", factor=1.1, rope=settings.linear(trained=2, to=4)).by_row is None
+    assert Setting(name="x", factor=1.1, rope=settings.linear(trained=2, to=4)).by_row is None

@@ -48,3 +48,13 @@ def test_a_text_that_is_too_short_is_refused():
         hidden(TEXT, encode, length=900, last=300)
     assert len(plain(TEXT, length=700).ids) == 700
     assert plain(TEXT, length=700).questions == ()
+
+
+def test_special_tokens_come_first_also_where_only_the_end_is_read():
+    found = hidden(TEXT, encode, length=2000, last=300, begin=(1, 2))
+    whole, end = found.cut(2000), found.cut(900)
+    assert whole[:2].tolist() == end[:2].tolist() == [1, 2]
+    assert len(whole) + found.room == 2000
+    assert len(end) + found.room == 900
+    assert torch.equal(end[2:], whole[-len(end) + 2 :])
+    assert len(plain(TEXT, length=50, begin=(1,)).cut(50)) == 50

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from attentropy.extensions.candidates import Candidate, Task
+from attentropy.extensions.candidates import Setting, Task
 from attentropy.extensions.reading import Attempt
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.models.losses.buckets import Bucket
@@ -18,7 +18,7 @@ def record():
         task=TASK,
         text="0",
         last=32,
-        candidates=[Candidate(name="y", rope=settings.yarn(trained=64, to=96))],
+        candidates=[Setting(name="y", rope=settings.yarn(trained=64, to=96))],
         trials=[trial, Attempt(candidate="y", window=0, losses=(2.0,), buckets=())],
     )
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 import attentropy as at
-from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Candidate, Task
+from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.reading import Attempt
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
@@ -13,11 +13,11 @@ from attentropy.models.rope import settings
 from tests.scans.tiny import make
 
 KINDS = {
-    TRUNCATED: Candidate(name=TRUNCATED, truncated=True),
-    UNTOUCHED: Candidate(name=UNTOUCHED),
-    "yarn": Candidate(name="yarn", rope=settings.yarn(trained=64, to=96)),
-    "window": Candidate(name="window", window=60, sinks=4),
-    "cheap": Candidate(name="cheap", rope=settings.linear(trained=64, to=96)),
+    TRUNCATED: Setting(name=TRUNCATED, truncated=True),
+    UNTOUCHED: Setting(name=UNTOUCHED),
+    "yarn": Setting(name="yarn", rope=settings.yarn(trained=64, to=96)),
+    "window": Setting(name="window", window=60, sinks=4),
+    "cheap": Setting(name="cheap", rope=settings.linear(trained=64, to=96)),
 }
 WOBBLE = (0.0, 0.01, -0.01, 0.005)
 

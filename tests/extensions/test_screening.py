@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from attentropy.extensions.candidates import Candidate, Task
+from attentropy.extensions.candidates import Setting, Task
 from attentropy.extensions.screening import Probe
 from attentropy.lab.embedded import load_embedded
 from attentropy.models.rope import settings
@@ -19,12 +19,12 @@ def test_short_windows_jump_to_the_end_of_the_long_text():
     assert probe.rows.shape == (6, 32)
     places = probe.placed(model)["position_ids"]
     assert places[0].tolist() == [*range(16), *range(104, 120)]
-    losses = probe.of_candidate(Candidate(name="x"), model)
+    losses = probe.of_candidate(Setting(name="x"), model)
     logits = model(probe.rows, **probe.placed(model)).logits.double().log_softmax(-1)
     wanted = -logits[:, 15:-1].gather(-1, probe.rows[:, 16:, None])[..., 0]
     assert float(losses.mean()) == pytest.approx(float(wanted.mean()), rel=1e-4)
     rope = settings.linear(trained=64, to=120)
-    assert not torch.equal(probe.of_candidate(Candidate(name="y", rope=rope), model), losses)
+    assert not torch.equal(probe.of_candidate(Setting(name="y", rope=rope), model), losses)
 
 
 def test_windows_that_judge_are_not_those_that_fit():

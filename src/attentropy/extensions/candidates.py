@@ -15,7 +15,7 @@ SINKS = 4
 UNTOUCHED, TRUNCATED = "untouched", "truncated"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way to read on; fields are composed.
 
     Attributes:
@@ -73,7 +73,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     layers: dict[str, int]
 
 
-def plan_of(candidate: Candidate, task: Task) -> Plan | None:
+def plan_of(candidate: Setting, task: Task) -> Plan | None:
     """The candidate as a plan; None where a plan cannot say it (truncation, windows).
 
     Args:
@@ -104,7 +104,7 @@ def plan_of(candidate: Candidate, task: Task) -> Plan | None:
     )
 
 
-def applied(candidate: Candidate, model: nn.Module, task: Task) -> Steered:
+def applied(candidate: Setting, model: nn.Module, task: Task) -> Steered:
     """Steer the model to what the candidate says; the handle undoes it.
 
     Args:
@@ -115,7 +115,7 @@ def applied(candidate: Candidate, model: nn.Module, task: Task) -> Steered:
     return steer(model, plan_of(candidate, task), mask=candidate.mask)
 
 
-def windows(task: Task) -> list[Candidate]:
+def windows(task: Task) -> list[Setting]:
     """Windows of the trained length with the first keys beside them, as attention sinks.
 
     Args:
@@ -125,11 +125,11 @@ def windows(task: Task) -> list[Candidate]:
     for sinks in (1, SINKS):
         size = max(1, task.trained - sinks)
         name = f"window of {size}, {sinks} sink" + "s" * (sinks > 1)
-        found.append(Candidate(name=name, window=size, sinks=sinks))
+        found.append(Setting(name=name, window=size, sinks=sinks))
     return found
 
 
-def of_positions(model: nn.Module, task: Task) -> list[Candidate]:
+def of_positions(model: nn.Module, task: Task) -> list[Setting]:
     """Scalings of rotary positions that a probe of distances can judge; [] if there are none.
 
     Args:
@@ -158,10 +158,10 @@ def of_positions(model: nn.Module, task: Task) -> list[Candidate]:
         named[f"longrope {stretch}"] = settings.bands(
             divisors, trained=trained, to=to, attention_factor=_longrope_factor(trained, to)
         )
-    return [Candidate(name=name, rope=rope) for name, rope in named.items()]
+    return [Setting(name=name, rope=rope) for name, rope in named.items()]
 
 
-def clipping(model: nn.Module, task: Task) -> list[Candidate]:
+def clipping(model: nn.Module, task: Task) -> list[Setting]:
     """Clipped positions with log n, which no probe of distances can judge; [] without rope.
 
     Args:
@@ -171,7 +171,7 @@ def clipping(model: nn.Module, task: Task) -> list[Candidate]:
     if why_unscaled(model) is not None:
         return []
     rope = settings.clipped(trained=task.trained, to=task.to)
-    return [Candidate(name="clipped positions, log n", rope=rope, log_length=True)]
+    return [Setting(name="clipped positions, log n", rope=rope, log_length=True)]
 
 
 def why_unscaled(model: nn.Module) -> str | None:
@@ -202,5 +202,5 @@ def _longrope_factor(trained: int, to: int) -> float:
     return math.sqrt(1 + math.log(to / trained) / math.log(trained))
 
 
-def _heads(candidate: Candidate, layer: str, count: int) -> tuple[float, ...]:
+def _heads(candidate: Setting, layer: str, count: int) -> tuple[float, ...]:
     return (1.0,) * count if candidate.heads is None else candidate.heads[layer]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
-from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Candidate, Task
+from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable
 from attentropy.extensions.passkeys import Encode, Haystack
 from attentropy.extensions.reading import tried
@@ -44,6 +44,7 @@ def extend(
     to: int,
     trained: int | None = None,
     encode: Encode | None = None,
+    begin: Sequence[int] = (),
     texts: int | None = None,
     finalists: int = 3,
     per_head: bool = True,
@@ -61,6 +62,7 @@ def extend(
         to: the length that the model shall read.
         trained: the length that it was trained at; by default what its config says.
         encode: a string to ids, for passkeys; without it there are none.
+        begin: special tokens that every text begins with, such as a BOS.
         texts: number of texts that judge, at least 3 and more of short ones by default; their
             ends do not overlap.
         finalists: number of candidates that read all texts, besides truncation and the untouched
@@ -76,7 +78,7 @@ def extend(
     if exported:
         check_exportable(model)
     record = _begun(done, task, ids)
-    work = _Extending(model, record, ids, texts, encode, tell, keep)
+    work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep)
     work.screen(per_head=per_head)
     work.try_all(finalists, exported=exported)
     record.complete = True
@@ -94,16 +96,17 @@ class _Extending:
         ids: Tensor,
         texts: int,
         encode: Encode | None,
+        begin: tuple[int, ...],
         tell: Tell,
         keep: Keep,
     ) -> None:
         self.model, self.record, self.task = model, record, record.task
-        self.tell, self.keep, self.encode = tell, keep, encode
+        self.tell, self.keep, self.encode, self.begin = tell, keep, encode, begin
         self.untouched: Tensor | None = None
         calibration = ids[: len(ids) // 4]
         if len(calibration) < self.task.to and kinds.why_unscaled(model) is not None:
             calibration = ids[: self.task.to]
-        self.probe = Probe.of(model, self.task, calibration, last=record.last)
+        self.probe = Probe.of(model, self.task, calibration, last=record.last, begin=begin)
         starts = torch.linspace(len(ids) // 4, len(ids) - self.task.to, texts).long().tolist()
         self.texts = [ids[start : start + self.task.to] for start in starts]
 
@@ -112,16 +115,16 @@ class _Extending:
         why = kinds.why_unscaled(self.model)
         if why is not None:
             self.record.note(f"No scaling of positions was tried: {why}.")
-        plain = Candidate(name=UNTOUCHED)
+        plain = Setting(name=UNTOUCHED)
         self._add(plain)
         positions = kinds.of_positions(self.model, self.task)
-        scales = [Candidate(name="log n", log_length=True)]
+        scales = [Setting(name="log n", log_length=True)]
         self._screen([plain, *positions, *scales])
         best = self.record.candidate(self._ranked()[0])
         if f"{best.name}, fitted temperature" not in self._names() and best.heads is None:
             self._fit(best, per_head=per_head)
 
-    def _fit(self, best: Candidate, *, per_head: bool) -> None:
+    def _fit(self, best: Setting, *, per_head: bool) -> None:
         """Temperatures on the best positions: entropy held, one for all, one for each head."""
         self.tell(f"entropy of {best.name}")
         held = fitting.entropy_held(best, self.model, self.probe.fit)
@@ -142,14 +145,14 @@ class _Extending:
             f"fitted to: {change}."
         )
 
-    def _screen(self, candidates: list[Candidate]) -> dict[str, Tensor]:
+    def _screen(self, candidates: list[Setting]) -> dict[str, Tensor]:
         """Probe what the record lacks; the losses of stretches by name."""
         known = {one.candidate for one in self.record.screened}
         missing = [one for one in candidates if one.name not in known]
         losses: dict[str, Tensor] = {}
         if missing and self.untouched is None:
             self.tell(f"probe: {UNTOUCHED}")
-            self.untouched = self.probe.judge.of_candidate(Candidate(name=UNTOUCHED), self.model)
+            self.untouched = self.probe.judge.of_candidate(Setting(name=UNTOUCHED), self.model)
         for one in missing:
             assert self.untouched is not None
             self.tell(f"probe: {one.name}")
@@ -167,7 +170,7 @@ class _Extending:
         haystacks = self._haystacks()
         first = max(1, len(haystacks) // 3)
         shortlist = self._shortlist(finalists, exported=exported)
-        always = [Candidate(name=TRUNCATED, truncated=True), Candidate(name=UNTOUCHED)]
+        always = [Setting(name=TRUNCATED, truncated=True), Setting(name=UNTOUCHED)]
         for window in range(first):
             for one in (*always, *shortlist):
                 self._try(one, haystacks, window)
@@ -178,7 +181,7 @@ class _Extending:
             for name in (TRUNCATED, *chosen):
                 self._try(self.record.candidate(name), haystacks, window)
 
-    def _shortlist(self, count: int, *, exported: bool) -> list[Candidate]:
+    def _shortlist(self, count: int, *, exported: bool) -> list[Setting]:
         """The best of the probe, and what it cannot judge."""
         ranked = [name for name in self._ranked() if name != UNTOUCHED]
         probed = [self.record.candidate(name) for name in ranked]
@@ -191,30 +194,38 @@ class _Extending:
     def _haystacks(self) -> list[Haystack]:
         """Texts with passkeys in them, if the model can find them at its trained length."""
         last, to = self.record.last, self.task.to
-        plain = [passkeys.plain(text, length=to) for text in self.texts]
+        plain = [passkeys.plain(text, length=to, begin=self.begin) for text in self.texts]
         if self.encode is None:
             self.record.note("No passkeys were asked for: there is no tokenizer.")
             return plain
         trained = self.task.trained
         try:
-            inside = passkeys.hidden(self.texts[0], self.encode, length=trained, last=last)
+            inside = self._hidden(0, length=trained)
         except ArgumentError:
             self.record.note(f"No passkeys were asked for: {trained} tokens have no room for them.")
             return plain
         if self.record.inside is None:
             self.tell(f"passkeys at {trained}")
-            one = Candidate(name=UNTOUCHED)
+            one = Setting(name=UNTOUCHED)
             self.record.inside = tried(one, self.model, self.task, inside, window=0, last=last)
             self.keep(self.record)
         if not any(self.record.inside.hits):
             self.record.note(f"No passkeys were asked for: it finds none at {trained} tokens.")
             return plain
-        return [
-            passkeys.hidden(text, self.encode, length=to, last=last, seed=i)
-            for i, text in enumerate(self.texts)
-        ]
+        return [self._hidden(i, length=to) for i in range(len(self.texts))]
 
-    def _try(self, candidate: Candidate, texts: list[Haystack], window: int) -> None:
+    def _hidden(self, window: int, *, length: int) -> Haystack:
+        assert self.encode is not None
+        return passkeys.hidden(
+            self.texts[window],
+            self.encode,
+            length=length,
+            last=self.record.last,
+            seed=window,
+            begin=self.begin,
+        )
+
+    def _try(self, candidate: Setting, texts: list[Haystack], window: int) -> None:
         self._add(candidate)
         if any(trial.window == window for trial in self.record.of(candidate.name)):
             return
@@ -224,7 +235,7 @@ class _Extending:
         self.record.trials.append(trial)
         self.keep(self.record)
 
-    def _add(self, candidate: Candidate) -> None:
+    def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():
             self.record.candidates.append(candidate)
 

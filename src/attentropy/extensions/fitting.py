@@ -7,7 +7,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attentropy.extensions.candidates import Candidate, plan_of
+from attentropy.extensions.candidates import Setting, plan_of
 from attentropy.extensions.screening import Probe
 from attentropy.models.calibrate import holding_factor
 from attentropy.models.losses.reading import device_of, logits_of, read
@@ -20,7 +20,7 @@ MOST = 0.4  # log factor at most
 STEPS, RATE = 8, 0.03  # of the fit per head
 
 
-def tempered(candidate: Candidate, factor: float, name: str) -> Candidate:
+def tempered(candidate: Setting, factor: float, name: str) -> Setting:
     """The candidate with the logits of all heads times a factor more.
 
     Where the config of the model can say it, it does: attention_factor is on queries and on keys.
@@ -38,7 +38,7 @@ def tempered(candidate: Candidate, factor: float, name: str) -> Candidate:
     return msgspec.structs.replace(candidate, factor=candidate.factor * factor, name=name)
 
 
-def one_for_all(candidate: Candidate, model: nn.Module, probe: Probe, *, start: float) -> Candidate:
+def one_for_all(candidate: Setting, model: nn.Module, probe: Probe, *, start: float) -> Setting:
     """The factor with the least loss: of `start`, 1, and the vertex of a parabola through three.
 
     Args:
@@ -67,7 +67,7 @@ def _within(x: float) -> float:
     return max(-MOST, min(MOST, x))
 
 
-def entropy_held(candidate: Candidate, model: nn.Module, probe: Probe) -> Candidate:
+def entropy_held(candidate: Setting, model: nn.Module, probe: Probe) -> Setting:
     """Factors with which each head has the entropy that it has inside of the trained range.
 
     Args:
@@ -105,13 +105,13 @@ def typical(heads: dict[str, tuple[float, ...]]) -> float:
 
 
 def one_per_head(
-    candidate: Candidate,
+    candidate: Setting,
     model: nn.Module,
     probe: Probe,
     *,
     name: str,
     tell: Callable[[str], object] = lambda text: None,
-) -> Candidate:
+) -> Setting:
     """Factors of all heads by gradient descent on the loss of the probe's windows.
 
     Args:
@@ -142,7 +142,7 @@ def one_per_head(
     return msgspec.structs.replace(candidate, heads=heads, name=name)
 
 
-def _loss(candidate: Candidate, model: nn.Module, probe: Probe, logs: dict[str, Tensor]) -> Tensor:
+def _loss(candidate: Setting, model: nn.Module, probe: Probe, logs: dict[str, Tensor]) -> Tensor:
     """The mean loss of a probe with gradients for log factors of heads."""
     temperature = {name: (-log).exp() for name, log in logs.items()}
     plan = plan_of(candidate, probe.task)

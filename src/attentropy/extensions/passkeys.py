@@ -47,26 +47,51 @@ class Haystack:
     Attributes:
         ids: tokens [n]; the last ones are plain text.
         questions: one for each passkey, the one nearest to the beginning first.
+        begin: special tokens that the model reads before any text.
     """
 
     ids: Tensor
     questions: tuple[Question, ...] = ()
+    begin: tuple[int, ...] = ()
+
+    @property
+    def room(self) -> int:
+        """Tokens that the longest question with its answer needs."""
+        return max((question.tokens for question in self.questions), default=0)
+
+    def cut(self, length: int) -> Tensor:
+        """What a model reads that is fed the last tokens only: special tokens, then the end.
+
+        Args:
+            length: tokens of all, the longest question among them.
+        """
+        kept = length - self.room - len(self.begin)
+        return torch.cat([torch.tensor(self.begin, dtype=torch.long), self.ids[-kept:]])
 
 
-def plain(text: Tensor, *, length: int) -> Haystack:
-    """The last `length` tokens of a text, without passkeys.
+def plain(text: Tensor, *, length: int, begin: tuple[int, ...] = ()) -> Haystack:
+    """The last tokens of a text, without passkeys.
 
     Args:
         text: tokens [n].
-        length: the number of tokens.
+        length: the number of tokens, special ones among them.
+        begin: special tokens before the text.
     """
-    return Haystack(text[-length:])
+    return Haystack(text[-(length - len(begin)) :], begin=begin)
 
 
-def hidden(text: Tensor, encode: Encode, *, length: int, last: int, seed: int = 0) -> Haystack:
+def hidden(
+    text: Tensor,
+    encode: Encode,
+    *,
+    length: int,
+    last: int,
+    seed: int = 0,
+    begin: tuple[int, ...] = (),
+) -> Haystack:
     """The end of a text with ten passkeys in it, at depths 5, 15, ..., 95 % of what is not `last`.
 
-    Text and the longest question together have `length` tokens.
+    Special tokens, text and the longest question together have `length` tokens.
 
     Args:
         text: tokens [n]; the last of them are the end of the haystack.
@@ -74,11 +99,13 @@ def hidden(text: Tensor, encode: Encode, *, length: int, last: int, seed: int = 
         length: the number of tokens of all.
         last: tokens at the end that hold no passkey.
         seed: of the numbers.
+        begin: special tokens before the text.
     """
     keys = _keys(seed)
     needles = [encode(HIDDEN.format(name=n, key=k)) for n, k in zip(NAMES, keys, strict=True)]
     questions = tuple(_question(encode, name, keys, i) for i, name in enumerate(NAMES))
-    room = length - max(q.tokens for q in questions) - sum(map(len, needles))
+    taken = max(q.tokens for q in questions) + sum(map(len, needles)) + len(begin)
+    room = length - taken
     if room < last + len(NAMES) or room > len(text):
         rule = f"long enough for {len(NAMES)} passkeys and {last} tokens after them"
         raise ArgumentError("length", rule, length)
@@ -89,7 +116,7 @@ def hidden(text: Tensor, encode: Encode, *, length: int, last: int, seed: int = 
         depth = int((i + 0.5) / len(needles) * (room - last))
         found += body[before:depth] + needle
         before = depth
-    return Haystack(torch.tensor(found + body[before:]), questions)
+    return Haystack(torch.tensor(found + body[before:]), questions, begin)
 
 
 def _keys(seed: int) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attentropy.extensions.candidates import Candidate, Task, applied
+from attentropy.extensions.candidates import Setting, Task, applied
 from attentropy.extensions.passkeys import Haystack, Question
 from attentropy.models.losses.buckets import Bucket, by_position
 from attentropy.models.losses.paired import stretches
@@ -41,7 +41,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def tried(
-    candidate: Candidate, model: nn.Module, task: Task, text: Haystack, *, window: int, last: int
+    candidate: Setting, model: nn.Module, task: Task, text: Haystack, *, window: int, last: int
 ) -> Attempt:
     """Read a text as the candidate says, then ask for the passkeys in it.
 
@@ -54,9 +54,7 @@ def tried(
         last: tokens at the end whose loss is judged.
     """
     began = time.perf_counter()
-    ids = text.ids
-    if candidate.truncated:
-        ids = ids[-(task.trained - max((q.tokens for q in text.questions), default=0)) :]
+    ids = text.cut(task.trained if candidate.truncated else task.to)
     handle = applied(candidate, model, task)
     try:
         losses, cache = _read(model, ids[None])

@@ -7,7 +7,7 @@ import msgspec
 
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
-from attentropy.extensions.candidates import Candidate, Task
+from attentropy.extensions.candidates import Setting, Task
 from attentropy.extensions.reading import Attempt
 from attentropy.extensions.screening import Screened
 
@@ -42,14 +42,14 @@ class Record(
     task: Task
     text: str
     last: int
-    candidates: list[Candidate] = []
+    candidates: list[Setting] = []
     screened: list[Screened] = []
     inside: Attempt | None = None
     trials: list[Attempt] = []
     notes: list[str] = []
     complete: bool = False
 
-    def candidate(self, name: str) -> Candidate:
+    def candidate(self, name: str) -> Setting:
         """The candidate of a name.
 
         Args:

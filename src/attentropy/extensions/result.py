@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from attentropy.extensions import serving
-from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Candidate, plan_of
+from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, plan_of
 from attentropy.extensions.export import export
 from attentropy.extensions.reading import Attempt
 from attentropy.extensions.record import ExtensionError, Record
@@ -101,7 +101,7 @@ class Extension:
         return [*self.ranked[:count], *whole]
 
     @cached_property
-    def best(self) -> Candidate | None:
+    def best(self) -> Setting | None:
         """The best candidate that helps; None if nothing does."""
         by_name = {one.name: one for one in self.outcomes}
         chosen = next((name for name in self.ranked if by_name[name].helps), None)

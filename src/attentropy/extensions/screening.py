@@ -6,7 +6,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attentropy.extensions.candidates import Candidate, Task, applied, why_unscaled
+from attentropy.extensions.candidates import Setting, Task, applied, why_unscaled
 from attentropy.models.losses.paired import Paired, stretches
 from attentropy.models.losses.probes import (
     WINDOW,
@@ -50,7 +50,9 @@ class Probe:
     last: int
 
     @classmethod
-    def of(cls, model: nn.Module, task: Task, text: Tensor, *, last: int) -> "Probe":
+    def of(
+        cls, model: nn.Module, task: Task, text: Tensor, *, last: int, begin: tuple[int, ...] = ()
+    ) -> "Probe":
         """Short windows with a gap where the model takes positions, else windows of full length.
 
         Args:
@@ -58,11 +60,13 @@ class Probe:
             task: what candidates are for.
             text: tokens [n] for calibration.
             last: tokens at the end of a whole window that are judged.
+            begin: special tokens that every window begins with.
         """
-        if no_distance(model) is None and why_unscaled(model) is None:
-            size = min(WINDOW, task.trained // 2)
-            return cls(task, windows_of(text, size, 2 * WINDOWS), task.to - size, size // 2)
-        return cls(task, windows_of(text, task.to, 2 * WINDOWS), None, last)
+        jumps = no_distance(model) is None and why_unscaled(model) is None
+        size = min(WINDOW, task.trained // 2) if jumps else task.to
+        rows = windows_of(text, size, 2 * WINDOWS).clone()
+        rows[:, : len(begin)] = torch.tensor(begin, dtype=torch.long)
+        return cls(task, rows, task.to - size, size // 2) if jumps else cls(task, rows, None, last)
 
     @property
     def judge(self) -> "Probe":
@@ -115,7 +119,7 @@ class Probe:
             return token_losses(model, self.rows, chunk=self.rows.shape[1])[:, -self.last :]
         return jumped_losses(model, self.rows, self.gap)
 
-    def of_candidate(self, candidate: Candidate, model: nn.Module) -> Tensor:
+    def of_candidate(self, candidate: Setting, model: nn.Module) -> Tensor:
         """A mean loss for each stretch of 64 tokens, [S].
 
         Args:

@@ -25,8 +25,8 @@ def call(tmp_path, monkeypatch):
     return run
 
 
-def failed(result) -> str:
-    assert result.exit_code == 1, result.output
+def failed(result, code=2) -> str:
+    assert result.exit_code == code, result.output
     assert "Traceback" not in result.stderr
     return result.stderr.strip().splitlines()[-1]
 
@@ -77,7 +77,7 @@ def test_mistakes_are_told_before_the_work(call, folder, tmp_path):
     (tmp_path / "full" / "mine").write_text("")
     sentence = failed(call(*folder, "--export", "full"))
     assert sentence == "Error: --export full must be a new or empty folder"
-    embedded = failed(call("--to", "512", "--export", "new"))
+    embedded = failed(call("--to", "512", "--export", "new"), 1)
     assert "only models of transformers are exported, not EmbeddedModel" in embedded
     assert "exclude each other" in failed(call(*folder, "--text", "x.txt"))
     assert not (tmp_path / "attentropy-extend").exists()

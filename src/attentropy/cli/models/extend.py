@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attentropy.cli.failures import CalledWrongly
 from attentropy.cli.models.scan import DTYPES, FILE, threads, tokens_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _extend(model: str | None, options: dict[str, Any]) -> None:
                 to=options["to"],
                 trained=options["trained"],
                 encode=source.encode,
+                begin=tokens.begin,
                 texts=options["windows"],
                 finalists=options["finalists"],
                 per_head=options["per_head"],
@@ -139,7 +141,7 @@ def _draw(found: "Extension", path: Path) -> None:
 def _check_folder(folder: Path | None) -> None:
     """Refuse an --export that is not new or empty, before any work."""
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise click.ClickException(f"--export {folder} must be a new or empty folder")
+        raise CalledWrongly(f"--export {folder} must be a new or empty folder")
 
 
 def _done(out: Path) -> "Record | None":
