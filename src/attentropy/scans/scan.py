@@ -16,7 +16,7 @@ from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
 from attentropy.scans.judging.judge import concluded, judge
-from attentropy.scans.judging.remedies import candidates, planned, tried
+from attentropy.scans.judging.remedies import Treatment, candidates, planned, tried
 from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
@@ -77,7 +77,7 @@ class Provenance:
         load: the Python that loads the model.
         label: one token id to text, for the axes of attention maps.
         began: when the work began, by time.perf_counter().
-        plan_path: where a plan will be written, for the call that loads it.
+        folder: where plans will be written, for the calls that load them.
     """
 
     model: ScannedModel
@@ -86,7 +86,7 @@ class Provenance:
     load: str = "model = ..."
     label: Callable[[int], str] = str
     began: float = field(default_factory=time.perf_counter)
-    plan_path: str | None = None
+    folder: str | None = None
 
 
 def scan(
@@ -239,9 +239,12 @@ class _Work:
         scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
         if noticed is not None or scan.plan is not None:
             self.listener.stage("trying remedies")
-            wanted = [*candidates(trained, length, cause)] if noticed is not None else []
+            folder = self.provenance.folder
+            wanted: list[Treatment] = []
+            if noticed is not None:
+                wanted += candidates(self.model, trained, length, cause, folder=folder)
             if scan.plan is not None:
-                wanted.append(planned(scan.plan, self.provenance.plan_path))
+                wanted.append(planned(scan.plan, folder))
             self.listener.more(len(wanted) * self.amount(length))
             scan.remedies = tried(beyond, wanted, tick=lambda: advance(self.amount(length)))
 

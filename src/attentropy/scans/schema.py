@@ -145,10 +145,12 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         change: the loss of the tokens past the trained length, before -> after.
         perplexity_before: over all tokens of the windows.
         perplexity_after: the same with the remedy.
+        plan: what `steer` gets, where it is settings of positions.
     """
 
     name: str
     call: str
+    plan: Plan | None = None
     length: int
     change: Paired
     perplexity_before: float
@@ -264,6 +266,11 @@ class Scan(
     def layers(self) -> list[HeadRow]:
         """The first head of each layer, in the order of the model: what a layer is."""
         return [heads[0] for heads in by_place(self.measures[0].rows)] if self.measures else []
+
+    @property
+    def positions(self) -> Plan | None:
+        """The best settings of positions that were tried, as a plan; None if none were."""
+        return next((one.plan for one in self.remedies if one.plan is not None), None)
 
     @property
     def heads(self) -> int:

@@ -10,6 +10,7 @@ from attentropy.scans.judging.remedies import candidates, planned, scaled, tried
 from attentropy.scans.measuring.lengths import Windows
 from models.losses.diseases import Sick
 from tests.scans.judging.test_breaks import beyond
+from tests.scans.small_llama import llama
 
 
 def test_the_best_comes_first_and_every_call_does_what_was_measured():
@@ -39,18 +40,34 @@ def test_the_model_is_as_before_after_a_trial():
 
 def test_a_model_that_cannot_be_steered_gets_no_remedy():
     whole = beyond(Sick(distance=0.5))
-    assert tried(whole, candidates(64, 256, None)) == []
+    assert tried(whole, candidates(whole.model, 64, 256, None)) == []
 
 
 def test_scales_are_not_tried_against_distance():
     cause = beyond(Sick(distance=0.5)).why()
-    names = [one.name for one in candidates(64, 256, cause)]
+    names = [one.name for one in candidates(Sick(), 64, 256, cause)]
     assert names == ["window of 64 with 1 sink", "window of 64 with 4 sinks"]
-    diluted = [one.name for one in candidates(64, 512, None)]
+    diluted = [one.name for one in candidates(Sick(), 64, 512, None)]
     assert diluted[0] == "scale with log n"
     assert diluted[-1] == "scale with log n in a window of 256 with 4 sinks"
 
 
 def test_the_call_of_a_plan_names_its_file():
-    assert planned(None, "out/plan.json").call == "at.steer(model, at.Plan.load('out/plan.json'))"
+    assert planned(None, "out").call == "at.steer(model, at.Plan.load('out/plan.json'))"
     assert planned(None, None).call == "at.steer(model, scan.plan)"
+
+
+def test_positions_are_tried_where_a_config_sets_them_and_distance_may_be_the_cause():
+    model = llama()
+    first = next(candidates(model, 64, 128, None, folder="out"))
+    assert (first.name, first.call) == (
+        "positions by YaRN x 2", "at.steer(model, at.Plan.load('out/positions.json'))",
+    )  # fmt: skip
+    ids = torch.randint(97, (256,), generator=torch.Generator().manual_seed(0))
+    whole = Beyond(model, Windows.of(ids, [128], batch=2), 128, trained=64, whole=None)
+    (found,) = tried(whole, [first])
+    assert found.plan.rope.factor == 2
+    handle = at.steer(model, found.plan)
+    losses = token_losses(model, ids.view(2, 128)).double()
+    handle.undo()
+    assert abs(float(losses[:, 63:].mean()) - found.change.after) < 1e-5

@@ -23,7 +23,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
 
-class _Scan(click.Command):
+class _ScanCommand(click.Command):
     """A command whose --lengths are one argument: numbers after a space get an explanation."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ class _Scan(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Scan)
+@click.command(cls=_ScanCommand)
 @click.argument("model", required=False)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
@@ -78,6 +78,7 @@ def command(model: str | None, **options: Any) -> None:
 def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.cli.models.scan_summary import machine, progress, show
     from attentropy.report import scan_page
+    from attentropy.scans.judging.remedies import POSITIONS
     from attentropy.scans.store import save, write_atomically
 
     other = _load("compare", options["compare"]) if options["compare"] else None
@@ -95,6 +96,8 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
         raise
     if scan.plan is not None:
         write_atomically(out / "plan.json", scan.plan.to_json().encode())
+    if scan.positions is not None:
+        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:
@@ -133,7 +136,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         load=source.call,
         label=source.decode,
         began=began,
-        plan_path=(out / "plan.json").as_posix(),
+        folder=out.as_posix(),
     )
     return scan(
         source.model,
