@@ -10,6 +10,7 @@ import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.training import alarms, runstore
 from tests.models.test_watch import CAUSAL, Model
+from tests.rows import head_row
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +87,31 @@ def test_each_head_rings_once_until_it_recovers():
     train(monitor, model, 4)
     assert len(rang) == len(monitor.alerts) == 1
     assert len(rang[0].heads) == 8
+    monitor.close()
+
+
+def test_an_alert_names_the_heads_that_are_new():
+    heads = [(), (1,), (1, 2), (1, 2)]
+    monitor = at.Monitor(Model(), every=1, loggers=[], alarms=[alarms.EntropyCollapse()])
+    for step, fallen in enumerate(heads):
+        rows = [head_row(h, entropy=0.1 if h in fallen else 2.5) for h in range(4)]
+        with warnings.catch_warnings(action="ignore"):
+            monitor._told(step, None, rows)
+    assert [(alert.step, alert.heads) for alert in monitor.alerts] == [
+        (1, ((0, 1),)),
+        (2, ((0, 2),)),
+    ]
+    assert "attn.2" in monitor.alerts[1].text
+    assert "attn.1" not in monitor.alerts[1].text
+    monitor.close()
+
+
+def test_memory_does_not_grow_with_the_run():
+    patient = alarms.LogitGrowth(window=20)
+    monitor = at.Monitor(Model(), loggers=[], alarms=[patient, alarms.EntropyCollapse(base=5)])
+    for step in range(100):
+        monitor._told(step, None, [head_row()])
+    assert [sample.step for sample in monitor.history] == [*range(5), *range(80, 100)]
     monitor.close()
 
 

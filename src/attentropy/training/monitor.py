@@ -18,7 +18,8 @@ as clip() is made everywhere. A process that fails leaves no half of a sample be
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from numbers import Real
 from types import EllipsisType, TracebackType
 from typing import Any
@@ -32,10 +33,15 @@ from attentropy.distributed.reduce import Totals
 from attentropy.models.record.recorder import listed
 from attentropy.models.record.reduce import GroupSample, Shared
 from attentropy.models.watch import Watch
-from attentropy.training.alarms import DEFAULT, Alarm, Alert, Sample
+from attentropy.training.alarms import DEFAULT, Alarm, Alert
 from attentropy.training.loggers import Logger, by_old_name
 from attentropy.training.metrics import Metrics, summarize
+from attentropy.training.ringing import Ringing
 from attentropy.training.runstore import RunStore
+from attentropy.training.samples import History, Sample
+
+FIRST, LATEST = 3, 6  # samples that are kept at least, of the start and of the end of a run
+ALL = "all"  # stands for the heads of an alert that names none
 
 
 def _number(loss: float | Tensor | None) -> float | None:
@@ -60,6 +66,13 @@ class Monitor:
         worst: how many of the worst heads are logged one by one.
         name: the name of the run, for the default store.
         sinks: the old name of `loggers`; gives a DeprecationWarning.
+
+    Attributes:
+        history: the first and the latest samples, as many as the alarms look at: memory does not
+            grow with the run.
+        alerts: every alert so far.
+        should_stop: True once an alarm asked the training to stop.
+        changes: what actions changed, each with `undo()`.
     """
 
     def __init__(
@@ -88,12 +101,14 @@ class Monitor:
         self.watch.recorder.training_only = True
         self.loggers = self._loggers(loggers, name)
         self.alarms = tuple(DEFAULT if alarms is None else alarms)
-        self.history: list[Sample] = []
+        self.history = History(
+            first=_most(self.alarms, "base", FIRST), latest=_most(self.alarms, "window", LATEST)
+        )
         self.alerts: list[Alert] = []
         self.changes: list[Any] = []
         self.should_stop = False
         self.steps = 0
-        self._ringing: dict[str, set[Any]] = {}
+        self._ringing = [Ringing() for _ in self.alarms]
         self._silent = 0
         self._shared: Shared | None = None
         self._pending: tuple[int, GroupSample] | None = None
@@ -200,25 +215,28 @@ class Monitor:
         if not rows:
             self._warn_if_silent()
             return None
-        self.history.append(Sample(step, tuple(rows), loss))
+        sample = Sample(step, tuple(rows), loss)
+        self.history.append(sample)
         alerts = self._listen()
         if self._shared is not None:
             self.should_stop = self._shared.any(self.should_stop)
-        metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, alerts=alerts, loss=loss)
+        scalars = summarize(sample.columns, worst=self.worst)
+        metrics = Metrics(scalars, rows=rows, alerts=alerts, loss=loss)
         if self.is_first:
             for logger in list(self.loggers):
                 self._tell(logger, metrics, step)
         return metrics
 
     def _listen(self) -> list[Alert]:
-        """Alerts with heads that were not ringing at the last sample."""
+        """Alerts of heads that were not told of before."""
         heard = []
-        for alarm in self.alarms:
+        for alarm, ringing in zip(self.alarms, self._ringing, strict=True):
             alert = alarm.listen(self.history)
-            now = set(alert.heads or ["all"]) if alert is not None else set()
-            new = now - self._ringing.get(alarm.name, set())
-            self._ringing[alarm.name] = now
-            if alert is not None and new:
+            heads = () if alert is None else alert.heads or (ALL,)
+            news = ringing.news(heads)
+            if news and len(news) < len(heads):
+                alert = alarm.listen(_only(self.history, news))
+            if news and alert is not None:
                 heard.append(alert)
                 self.alerts.append(alert)
                 alarm.action(alert, self)
@@ -243,6 +261,18 @@ class Monitor:
                 f"attentropy: a training step was sampled, but no attention was seen in it; {why}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _most(alarms: Iterable[Alarm], name: str, least: int) -> int:
+    """The largest value of an attribute that alarms may have."""
+    return max([least, *(getattr(alarm, name, 0) for alarm in alarms)])
+
+
+def _only(history: History, heads: Collection[Any]) -> list[Sample]:
+    """The history, with some heads of the newest sample."""
+    *before, now = history
+    rows = tuple(row for row in now.rows if (row.index, row.head) in heads)
+    return [*before, replace(now, rows=rows)]
 
 
 def _is_distributed() -> bool:
