@@ -23,7 +23,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
 
-class _Scan(click.Command):
+class _WithLengths(click.Command):
     """A command whose --lengths are one argument: numbers after a space get an explanation."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ class _Scan(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Scan)
+@click.command(cls=_WithLengths)
 @click.argument("model", required=False)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")

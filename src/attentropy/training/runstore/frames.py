@@ -95,7 +95,9 @@ class Layouts:
         return found
 
 
-def samples_between(db: sqlite3.Connection, layouts: Layouts, after: int, until: int) -> list[Frame]:
+def samples_between(
+    db: sqlite3.Connection, layouts: Layouts, after: int, until: int
+) -> list[Frame]:
     """Samples with after < step <= until, in order.
 
     Args:
@@ -104,9 +106,7 @@ def samples_between(db: sqlite3.Connection, layouts: Layouts, after: int, until:
         after: the step before the first.
         until: the last step.
     """
-    query = (
-        "SELECT step, layout, numbers FROM samples WHERE step > ? AND step <= ? ORDER BY step"
-    )
+    query = "SELECT step, layout, numbers FROM samples WHERE step > ? AND step <= ? ORDER BY step"
     return [
         Frame(step, step, np.repeat(layouts.whole(layout, blob), 3, 0))
         for step, layout, blob in db.execute(query, (after, until))
@@ -156,5 +156,6 @@ def end_of(db: sqlite3.Connection, level: int) -> int:
         db: a connection to the run.
         level: of the blocks.
     """
-    found = db.execute("SELECT max(last) FROM blocks WHERE level = ?", (level,)).fetchone()[0]
-    return -(2**62) if found is None else int(found)
+    query = "SELECT last FROM blocks WHERE level = ? ORDER BY first DESC LIMIT 1"
+    found = db.execute(query, (level,)).fetchone()
+    return -(2**62) if found is None else int(found[0])

@@ -1,7 +1,7 @@
 """One process writes a run at a time: a lock that dies with its owner, and says who it is.
 
-The lock is held on a file beside the run, `<run>.db-owner`, by the operating system. A killed process
-loses it at once, so that the next one takes the run over.
+The lock is held on a file beside the run, `<run>.db-owner`, by the operating system. A killed
+process loses it at once, so that the next one takes the run over.
 """
 
 import json

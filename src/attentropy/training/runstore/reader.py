@@ -19,6 +19,7 @@ from attentropy.training.runstore.frames import FAN, LEVELS, Frame, Layouts, Tab
 
 Tables = dict[str, list[list[list[float]]]]
 END = 2**62
+LOSSES = 2_000  # as many as a curve can show
 SILENT = 900.0
 """Seconds after which a run of another machine that wrote nothing has ended."""
 
@@ -55,14 +56,14 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[str]
     heads: list[int]
     steps: list[int]
-    total: int
     metrics: Tables
-    lows: dict[str, list[float]]
-    highs: dict[str, list[float]]
     losses: list[tuple[int, float]]
     alerts: list[Alert]
-    gaps: list[tuple[int, int, str]]
     notes: dict[str, Any]
+    total: int = 0
+    lows: dict[str, list[float]] = {}
+    highs: dict[str, list[float]] = {}
+    gaps: list[tuple[int, int, str]] = []
 
 
 def read(run: str | Path, *, last: int | None = None, most: int | None = None) -> StoredRun:
@@ -71,7 +72,8 @@ def read(run: str | Path, *, last: int | None = None, most: int | None = None) -
     Args:
         run: a file, or a name in the directory of runs.
         last: read only so many samples, the newest, and as many losses.
-        most: read about so many frames and losses at most; blocks of samples where there are more.
+        most: read about so many numbers at most: blocks of samples, and means of losses, where
+            there are more.
     """
     path = find(run)
     with reading(path) as db:
@@ -129,7 +131,9 @@ def _frames(
         query = "SELECT step FROM samples ORDER BY step DESC LIMIT ?"
         steps = [row[0] for row in db.execute(query, (last,))]
         return frames.samples_between(db, layouts, steps[-1] - 1, END) if steps else []
-    level = 0 if most is None else _level(_total(db), most)
+    heads = sum(layer.heads for layer in layouts.layers)
+    each = max(1, heads * len(layouts.statistics))
+    level = 0 if most is None else _level(_total(db), max(2, most // each))
     found: list[Frame] = []
     for one in range(level, -1, -1):  # what no block covers yet comes from the next finer ones
         after = found[-1].last if found else -END
@@ -176,7 +180,7 @@ def _losses(
         found = db.execute(query, (last,)).fetchall()[::-1]
     else:
         low, high = db.execute("SELECT min(step), max(step) FROM losses").fetchone()
-        each = 1 if most is None or low is None else max(1, -(-(high - low + 1) // most))
+        each = 1 if most is None or low is None else max(1, -(-(high - low + 1) // LOSSES))
         query = "SELECT max(step), avg(loss) FROM losses GROUP BY (step - ?) / ? ORDER BY 1"
         found = db.execute(query, (low or 0, each)).fetchall()
     return [(step, float("nan") if loss is None else loss) for step, loss in found]

@@ -17,7 +17,15 @@ import numpy as np
 from attentropy.core.statistics import NAMES, HeadRow, by_place
 from attentropy.training.alarms import Alert
 from attentropy.training.runstore import frames
-from attentropy.training.runstore.files import FORMAT, VERSION, RunError, connect, is_regular, meta, place
+from attentropy.training.runstore.files import (
+    FORMAT,
+    VERSION,
+    RunError,
+    connect,
+    is_regular,
+    meta,
+    place,
+)
 from attentropy.training.runstore.frames import FAN, LEVELS, Frame, Layouts
 from attentropy.training.runstore.ownership import Ownership
 
