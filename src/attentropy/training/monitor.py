@@ -34,6 +34,7 @@ from attentropy.models.record.recorder import listed
 from attentropy.models.record.reduce import GroupSample, Shared
 from attentropy.models.watch import Watch
 from attentropy.training.alarms import DEFAULT, Alarm, Alert
+from attentropy.training.guard import Guard
 from attentropy.training.loggers import Logger, by_old_name
 from attentropy.training.metrics import Metrics, summarize
 from attentropy.training.ringing import Ringing
@@ -99,7 +100,7 @@ class Monitor:
         self.model, self.every, self.worst = model, every, worst
         self.watch = Watch(model)
         self.watch.recorder.training_only = True
-        self.loggers = self._loggers(loggers, name)
+        self._guards = [Guard(logger) for logger in self._chosen(loggers, name)]
         self.alarms = tuple(DEFAULT if alarms is None else alarms)
         self.history = History(
             first=_most(self.alarms, "base", FIRST), latest=_most(self.alarms, "window", LATEST)
@@ -113,6 +114,11 @@ class Monitor:
         self._shared: Shared | None = None
         self._pending: tuple[int, GroupSample] | None = None
         self.begin()
+
+    @property
+    def loggers(self) -> list[Logger]:
+        """The loggers that are told of samples; one that failed by a mistake is none of them."""
+        return [guard.logger for guard in self._guards if not guard.dropped]
 
     def begin(self) -> None:
         """Listen to the coming step if it is to be sampled; step() does this by itself."""
@@ -160,16 +166,16 @@ class Monitor:
             loss: its loss.
         """
         if self.is_first:
-            for logger in self.loggers:
-                getattr(logger, "loss", lambda step, loss: None)(step, loss)
+            for guard in self._guards:
+                guard.loss(step, loss)
 
     def close(self) -> None:
         """Stop listening, and close the loggers."""
         self.watch.stop()
         self._arrived()
-        for logger in self.loggers:
-            getattr(logger, "close", lambda: None)()
-        self.loggers = []
+        for guard in self._guards:
+            guard.close()
+        self._guards = []
 
     def __enter__(self) -> "Monitor":
         return self
@@ -182,7 +188,7 @@ class Monitor:
     ) -> None:
         self.close()
 
-    def _loggers(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:
+    def _chosen(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:
         if loggers is not None:
             return list(loggers)
         notes = {"model": type(self.model).__name__, "every": self.every}
@@ -223,8 +229,8 @@ class Monitor:
         scalars = summarize(sample.columns, worst=self.worst)
         metrics = Metrics(scalars, rows=rows, alerts=alerts, loss=loss)
         if self.is_first:
-            for logger in list(self.loggers):
-                self._tell(logger, metrics, step)
+            for guard in self._guards:
+                guard.write(metrics, step)
         return metrics
 
     def _listen(self) -> list[Alert]:
@@ -241,15 +247,6 @@ class Monitor:
                 self.alerts.append(alert)
                 alarm.action(alert, self)
         return heard
-
-    def _tell(self, logger: Logger, metrics: Metrics, step: int) -> None:
-        """A logger that fails is dropped with a warning: training goes on."""
-        try:
-            logger(metrics, step)
-        except Exception as error:
-            self.loggers.remove(logger)
-            text = f"attentropy: {logger!r} failed and is not called again: {error!r}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _warn_if_silent(self) -> None:
         self._silent += 1
