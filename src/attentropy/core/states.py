@@ -281,7 +281,9 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
     moved = delta * weight
     sums = _Sums(whole, t + moved, torch.addcmul(u, delta, moved), c + weight.square())
-    joined = replace(stats, sink_mass=weight / whole, **_statistics(m, sums))
+    # of the two forms the one whose derivative is no difference of numbers near 1
+    mass = torch.where(weight <= l, weight / whole, 1 - l / whole)
+    joined = replace(stats, sink_mass=mass, **_statistics(m, sums))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was
     nothing = keys.m.isneginf() & ~sink.isneginf()
     out = out * (l / whole)[..., None].to(out.dtype)

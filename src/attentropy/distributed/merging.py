@@ -23,7 +23,7 @@ from attentropy.core.states import (
 )
 from attentropy.core.weights import Weights
 from attentropy.kernels.attended import attended
-from attentropy.kernels.tiled.sums import normaliser
+from attentropy.kernels.tiled.sums import divided, row_size
 
 Kept = tuple[Tensor, ...]
 
@@ -202,6 +202,9 @@ class SumMerging:
             kept: what was kept of it.
         """
         out, mass, collision, m, argmax = kept
-        w = normaliser(call._replace(weights=self.weights), mass, collision)
-        whole = (w[..., None] * out).to(call.v.dtype)
-        return Rows(whole, None, None, m, argmax, w.square() * collision, w * mass)
+        none = collision == 0
+        norm = collision.masked_fill(none, 1.0).sqrt().masked_fill(none, 0.0)
+        size = row_size(call._replace(weights=self.weights), mass, norm)
+        whole = divided(out, size[..., None]).to(call.v.dtype)
+        squares = divided(divided(collision, size), size)
+        return Rows(whole, None, None, m, argmax, squares, divided(mass, size))

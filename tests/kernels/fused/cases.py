@@ -49,6 +49,9 @@ LAYOUTS = {
     "odd offset": lambda x: torch.cat([x[..., :1], x], -1)[..., 1:],
     "last stride two": lambda x: torch.stack([x, x * torch.nan], -1)[..., 0],
     "one batch for all": lambda x: x[:1].expand(x.shape),
+    "overlapping rows": lambda x: torch.cat([x[..., 0], x[..., -1, 1:]], -1).unfold(
+        -1, x.shape[-1], 1
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.states import blind, merge, pivot
+from attentropy.core.weights import Decay, own
 from attentropy.kernels import softmax_results
 from attentropy.kernels.mass import counted
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
@@ -38,7 +39,21 @@ name = "streaming"
 
 
 def lacks(call: Call) -> str | None:
-    """None: it serves every call."""
+    """What the call needs that this kernel has not, in words; None if it can serve.
+
+    It serves every call but those that need gradients of the weights themselves.
+    """
+    weigh = own(call.weights)
+    if weigh is not None and torch.compiler.is_compiling():
+        return "torch.compile of weights of your own"
+    if not torch.is_grad_enabled():
+        return None
+    if isinstance(call.weights, Decay):
+        rate = call.weights.rate
+        learned = isinstance(rate, Tensor) and rate.requires_grad
+        return "gradients of the rate of Decay" if learned else None
+    if weigh is not None and weigh(call.q.new_zeros(1, 1, 1, 1)).requires_grad:
+        return "gradients of what weights of your own are made of"
     return None
 
 
@@ -132,6 +147,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     tiler = Tiler(call)
     total = GradientSums(tiler, needs)
     flow = _RowFlow.of(tiler, results, grads)
+    tiler.expect(flow.constant, flow.slope)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             _backward_tile(tiler, block, keys, flow=flow, total=total)

@@ -30,6 +30,9 @@ struct Args {
     int64_t relatives, reach;  // stride of heads; the table holds 2 * reach + 1 distances
     const float* slopes;
     double softcap;  // 0: none
+    // Dropout: weights whose word is below `least` become 0, others are multiplied by `kept`.
+    double kept;  // 0: no dropout
+    int64_t least, seed;
     char* out;
     int64_t outs[3];
     // Rows are contiguous [B,H,Q]. `log_l` is ln of the sum of e^(s - max_logit): the backward

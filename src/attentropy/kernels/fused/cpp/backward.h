@@ -29,7 +29,7 @@ struct BackwardPass {
     Share share;
     float *partial, *tables;     // dq of this part; gradients of relative of this part, by head
     float* drelative = nullptr;  // those of the present head
-    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *dk, *dv;
+    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *few, *drops, *dk, *dv;
     float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
     int64_t ldk, ldv;
     bool keys_tainted = false, rows_tainted = false;
@@ -44,6 +44,7 @@ struct BackwardPass {
         size_t d = padded(a.D), e = padded(a.Dv), tile = BACK_KEYS * P;
         return Scratch::room(a.D * P) * 2 + Scratch::room(d * P) + Scratch::room(a.Dv * P) +
                Scratch::room(e * P) + Scratch::room(tile) * 3 + Scratch::room(BACK_KEYS + P + W) +
+               Scratch::room(a.D + BACK_KEYS + 2 * W) + (a.kept != 0 ? Scratch::room(tile) : 0) +
                (Op::width == 2 ? Scratch::room(tile / 2 + P) * 3 + Scratch::room((a.K + 1) / 2 * a.D) : 0) +
                (direct(a.D) ? 0 : Scratch::room(a.K * d)) +
                (direct(a.Dv) ? 0 : Scratch::room(a.K * e)) + Extras::room(a, BACK_KEYS);
@@ -66,6 +67,8 @@ struct BackwardPass {
         dp = mem.take<float>(BACK_KEYS * P);
         slopes = mem.take<float>(BACK_KEYS * P);
         dtable = mem.take<float>(BACK_KEYS + P + W);
+        few = mem.take<float>(a.D + BACK_KEYS + 2 * W);
+        drops = mem.take<float>(a.kept != 0 ? BACK_KEYS * P : 0);
         dk = accumulator(mem, a.dk, a.dks, b, hk, a.D, ldk);
         dv = accumulator(mem, a.dv, a.dvs, b, hk, a.Dv, ldv);
         const T* k = at3<T>(a.k, a.ks, b, hk, 0);
@@ -130,11 +133,16 @@ struct BackwardPass {
                 const float* kj = reinterpret_cast<const float*>(k + span.j0 * a.ks[2]);
                 const float* vj = reinterpret_cast<const float*>(v + span.j0 * a.vs[2]);
                 constexpr int X = Op::width;
-                gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0, span.v1,
-                                         a.D / X, scale);
+                if (a.Q <= FEW)
+                    few_scores(w, k, span);
+                else
+                    gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0,
+                                             span.v1, a.D / X, scale);
                 gemm<Op, BY_ROWS, false>(vj, a.vs[2] / X, gt, P, dp, P, span.rows(), span.v0, span.v1,
                                          a.Dv / X);
+                if (a.kept != 0) draw(w, span);
                 logit_gradients(w, span, extras);
+                if (a.kept != 0) drop(span, s);
                 bool hides = span.edge || extras.tile;
                 if (hides && (keys_tainted || rows_tainted))
                     accumulate_carefully(w, span, k);
@@ -168,6 +176,28 @@ struct BackwardPass {
         rows_tainted = any(t != 0.0f) || tainted(q, a.qs[2], w.n, a.D) ||
                        tainted(g, a.douts[2], w.n, a.Dv);
         std::memset(dqt, 0, a.D * P * sizeof(float));
+    }
+    // Factors of dropout of a span; they act on dP here, and on p once ds is made of it.
+    void draw(const Where& w, const Span& span) {
+        visit_kept(a, w, span, [&](int j, int g, const vi& kept) {
+            store(drops + j * P + g * W, kept ? splat(float(a.kept)) : vf{});
+        });
+        drop(span, dp);
+    }
+    void drop(const Span& span, float* x) {
+        for (int j = 0; j < span.rows(); ++j)
+            for (int at = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, at += W)
+                store(x + at, load(x + at) * load(drops + at));
+    }
+    // Scores of few queries in the order in which the forward pass sums them.
+    void few_scores(const Where& w, const T* k, const Span& span) {
+        for (int i = 0; i < P; ++i) {
+            if (i < w.n) {
+                scale_query(at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i), a.D, scale[i], few);
+                row_scores(few, a.D, k + span.j0 * a.ks[2], a.ks[2], span.rows(), few + a.D + W);
+            }
+            for (int j = 0; j < span.rows(); ++j) s[j * P + i] = i < w.n ? few[a.D + W + j] : 0.0f;
+        }
     }
     void row(const Where& w, int i, const T* out, const T* g) {
         int64_t r = w.row(a) + i;

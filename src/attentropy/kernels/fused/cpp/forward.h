@@ -71,6 +71,7 @@ struct ForwardPass {
                 plain ? soften<decltype(nv)::value, false>(span, g)
                       : soften<decltype(nv)::value, true>(span, g);
             });
+            if (a.kept != 0) drop(w, span);
             bool first = !started && span.v0 == 0 && span.v1 * W >= w.n;
             if (!first) prepare_output(span);
             started = true;
@@ -219,6 +220,20 @@ struct ForwardPass {
         }
     }
 
+    // Drops weights in place; what they are multiplied by is in the factors of the output.
+    void drop(const Where& w, const Span& span) {
+        int odd = span.j0 & 1;
+        visit_kept(a, w, span, [&](int j, int g, const vi& kept) {
+            vi bits = kept;
+            if (Op::width == 2) {  // the other half of a word belongs to another key
+                bits = (j + odd) % 2 ? kept | 0xffff : kept | int32_t(0xffff0000);
+                j = (j + odd) / 2;
+            }
+            float* p = s + j * P + g * W;
+            store(p, as_float(as_int(load(p)) & bits));
+        });
+    }
+
     // o = (ADD: +=) e V.
     template <bool ADD>
     void mix(const Where& w, int64_t hk, const Span& span) {
@@ -252,13 +267,14 @@ struct ForwardPass {
         }
         for (int i = 0; i < w.n; i += W) {
             Sums sums{load(m + i), load(l + i), load(t + i), load(u + i), load(mid + i), load(c + i)};
-            store(factor + i, write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i)));
+            vf f = write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i));
+            store(factor + i, a.kept != 0 ? f * float(a.kept) : f);
         }
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, w.i0));
         unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
         RowPass<T> rows(a, mem);
         for (int i = 0; i < w.n; ++i)
-            if (taint[i] != 0.0f || m[i] == -INF) rows.run({w.b, w.h, w.i0 + i, 1});
+            if (taint[i] != 0.0f || m[i] == -INF) rows.template run<Op, true>({w.b, w.h, w.i0 + i, 1});
     }
 };
 
@@ -277,7 +293,7 @@ static void forward(const Args& given) {
             Scratch& mem = scratch();
             mem.reserve(RowPass<T>::room(a));
             RowPass<T> rows(a, mem);
-            rows.run({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
+            rows.template run<Op, false>({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
         });
         return;
     }

@@ -1,7 +1,7 @@
 // One query at a time, with vectors along the head dimension: for decoding, and to repair rows
 // whose panel met a NaN or an infinity at a hidden key (0 * NaN is NaN).
 #pragma once
-#include "panel.h"
+#include "dropout.h"
 
 // States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, (z - mid)^2 e^z, e^2z.
 // About a point near the mean of z, squares do not cancel when the varentropy is read off.
@@ -49,6 +49,31 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     return blind ? vf{} : inverse;
 }
 
+// q times scale, and zeros up to the next vector.
+template <class T>
+static inline void scale_query(const T* x, int64_t D, float scale, float* q) {
+    for (int64_t d = 0; d < D + W; ++d) q[d] = d < D ? to_float(x[d]) * scale : 0.0f;
+}
+
+// s[j] = q . k_j for n keys, W of them at a time; the backward pass of few queries does the same.
+template <class T>
+static void row_scores(const float* q, int64_t D, const T* k, int64_t stride, int64_t keys, float* s) {
+    int64_t whole = D / W * W, rest = D - whole;
+    for (int64_t j = 0; j < keys; j += W) {
+        int n = int(std::min<int64_t>(W, keys - j));
+        vf r[W] = {};
+        for (int i = 0; i < n; ++i) {
+            const T* row = k + (j + i) * stride;
+            for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
+            if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+        }
+        transpose(r);
+        for (int half = W / 2; half; half /= 2)
+            for (int i = 0; i < half; ++i) r[i] += r[i + half];
+        store(s + j, r[0]);
+    }
+}
+
 template <class T>
 struct RowPass {
     const Args& a;
@@ -66,21 +91,18 @@ struct RowPass {
         hidden = mem.take<uint8_t>(a.K + W);
     }
 
-    // s[j - lo] = q . k_j for j in [lo, hi), W keys at a time.
-    void scores(const T* k, int64_t stride, int64_t lo, int64_t hi) {
-        int64_t whole = a.D / W * W, rest = a.D - whole;
-        for (int64_t j = lo; j < hi; j += W) {
-            int n = int(std::min<int64_t>(W, hi - j));
-            vf r[W] = {};
-            for (int i = 0; i < n; ++i) {
-                const T* row = k + (j + i) * stride;
-                for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
-                if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+    // s[j - lo] = q . k_j for j in [lo, hi); in the order of a panel, which was there before.
+    template <class Op>
+    void scores_of_panel(const T* x, const T* k, int64_t stride, int64_t lo, int64_t hi, float scale) {
+        for (int64_t j = lo; j < hi; ++j) {
+            vf acc = {};
+            for (int64_t d = 0; d < a.D; d += Op::width) {
+                float word, other = q[d];
+                std::memcpy(&word, k + j * stride + d, 4);
+                if constexpr (Op::width == 2) std::memcpy(&other, x + d, 4);
+                acc = Op::step(word, splat(other), acc);
             }
-            transpose(r);
-            for (int half = W / 2; half; half /= 2)
-                for (int i = 0; i < half; ++i) r[i] += r[i + half];
-            store(s + (j - lo), r[0]);
+            s[j - lo] = Op::width == 2 ? acc[0] * scale : acc[0];
         }
     }
     // Turns scores into final logits; hidden[] says which keys do not count.
@@ -92,10 +114,7 @@ struct RowPass {
         for (int64_t j = lo; j < hi; ++j) {
             float x = s[j - lo];
             if (a.softcap != 0) x = tanh(splat(x / float(a.softcap)))[0] * float(a.softcap);
-            int64_t d = j - (w.i0 + a.K - a.Q);
-            if (a.relative)
-                x += a.relative[w.h * a.relatives + std::clamp(d, -a.reach, a.reach) + a.reach];
-            if (a.slopes) x -= a.slopes[w.h] * float(std::abs(d));
+            if (a.relative || a.slopes) x += distance_bias(a, w.h, j - (w.i0 + a.K - a.Q));
             bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
             if (b && !hide) x += b[j * bs[3]];
             hidden[j - lo] = hide;
@@ -178,6 +197,8 @@ struct RowPass {
                 for (int x = 0; x < W && i * W + x < width; ++x) o[d + i * W + x] = acc[i][x];
         }
     }
+    // A row by itself; OF_PANEL says whose order its scores are summed in, `Op` being the panel's.
+    template <class Op, bool OF_PANEL>
     void run(const Where& w) {
         int64_t hk = w.h / (a.H / a.Hk), i = w.i0;
         int64_t lo = std::max(0, at3(a.lo, a.los, w.b, w.h, i, int32_t(0)));
@@ -185,8 +206,12 @@ struct RowPass {
         hi = std::max(lo, hi);
         float scale = at3(a.scale, a.scales, w.b, w.h, i, 1.0f);
         const T* x = at3<T>(a.q, a.qs, w.b, w.h, i);
-        for (int64_t d = 0; d < a.D + W; ++d) q[d] = d < a.D ? to_float(x[d]) * scale : 0.0f;
-        scores(at3<T>(a.k, a.ks, w.b, hk, 0), a.ks[2], lo, hi);
+        scale_query(x, a.D, scale, q);
+        const T* k = at3<T>(a.k, a.ks, w.b, hk, 0);
+        if constexpr (OF_PANEL)
+            scores_of_panel<Op>(x, k, a.ks[2], lo, hi, scale);
+        else
+            row_scores(q, a.D, k + lo * a.ks[2], a.ks[2], hi - lo, s);
         bool extras = a.bias || a.mask || a.relative || a.slopes || a.softcap != 0;
         bool masked = a.bias || a.mask;
         int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
@@ -197,8 +222,10 @@ struct RowPass {
             return;
         }
         Sums sums = soften(hi - lo, masked, best);
+        if (a.kept != 0) drop_row(a, w, lo, hi, s);
         values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
         float factor = write_rows(a, w.row(a), 1, sums, splat(int32_t(best + lo)))[0];
+        if (a.kept != 0) factor *= float(a.kept);
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
     }
 };
