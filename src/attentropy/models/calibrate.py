@@ -7,7 +7,9 @@
 The entropy of each head at the first length is the goal. At every longer one the factor on the
 head's scale is solved for that gives it: from the head's own scores ("empirical"), or for
 Gaussian scores of the spread that explains its entropy ("gaussian"). Then the steered model is
-measured again, and the plan carries what came out.
+measured again, and the plan carries what came out: entropies, perplexities, and the loss at the end
+of the longest text, beside that of the untouched model and of truncation. `plan.helps` says whether
+it is worth having: holding the entropy is no end in itself.
 """
 
 import math
@@ -18,13 +20,16 @@ from typing import Any
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.models.factors import LEAST, MOST, next_factors, solved
-from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Method, Plan
-from attentropy.models.record.curves import Curve, CurveWatch, Search
+from attentropy.models.losses.cause import LAST
+from attentropy.models.losses.paired import paired, stretches
+from attentropy.models.losses.reading import logits_of
+from attentropy.models.losses.tokens import next_token_losses, token_losses, truncated_losses
+from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
+from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
 
 Batch = Mapping[str, Any] | Tensor
@@ -51,9 +56,14 @@ def calibrate(
         hold: "entropy" H, or "normalized" H / log n.
         method: "empirical" or "gaussian".
         loss: (output, batch) -> (sum of negative log-likelihoods, tokens); by default that of the
-            next token where the output has `logits` for `input_ids`.
+            next token where the output has `logits` for `input_ids`. With a loss of your own the
+            plan is not judged.
+
+    A quarter of the rows, the last ones, are kept out of the plan to judge it (`plan.judged`); if
+    there are fewer than four, the same rows serve both.
     """
-    batches = _check(model, batches, lengths, hold=hold, method=method)
+    given = _check(model, batches, lengths, hold=hold, method=method)
+    batches, held = _split(given)
     trial = _Trial(model, batches, _next_token if loss is None else loss)
     handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
     try:
@@ -90,7 +100,89 @@ def calibrate(
         )
         for length, b, a in zip(lengths, before, after, strict=True)
     )
-    return msgspec.structs.replace(plan, effects=tuple(effects))
+    done = msgspec.structs.replace(plan, effects=tuple(effects))
+    if loss is not None:
+        return done
+    judged = _judged(model, done, _plain_ids(held or batches), held_out=bool(held))
+    return msgspec.structs.replace(done, judged=judged)
+
+
+def _split(batches: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Rows to make the plan from, and the last quarter to judge it."""
+    sizes = [_rows(batch) for batch in batches]
+    left = sum(sizes) // 4
+    kept: list[Any] = []
+    held: list[Any] = []
+    for batch, size in zip(reversed(batches), reversed(sizes), strict=True):
+        out = min(left, size)
+        left -= out
+        if out:
+            held.insert(0, _part(batch, slice(size - out, size)))
+        if out < size:
+            kept.insert(0, _part(batch, slice(0, size - out)))
+    return kept, held
+
+
+def _rows(batch: Batch) -> int:
+    tensors = batch.values() if isinstance(batch, Mapping) else [batch]
+    return next((len(x) for x in tensors if isinstance(x, Tensor) and x.dim() > 1), 1)
+
+
+def _part(batch: Batch, rows: slice) -> Any:
+    if isinstance(batch, Tensor):
+        return batch[rows]
+    size = _rows(batch)
+    along = {k: isinstance(v, Tensor) and v.dim() > 0 and len(v) == size for k, v in batch.items()}
+    return {name: value[rows] if along[name] else value for name, value in batch.items()}
+
+
+def _plain_ids(batches: list[Any]) -> list[Tensor]:
+    """The ids of batches that are nothing but text without padding; none if any is more."""
+    found = []
+    for batch in batches:
+        more = set(batch) - {"input_ids", "attention_mask", "labels"} if _named(batch) else ()
+        ids = batch.get("input_ids") if _named(batch) else batch
+        mask = batch.get("attention_mask") if _named(batch) else None
+        padded = mask is not None and not bool((mask != 0).all())
+        if more or padded or not isinstance(ids, Tensor) or ids.dim() != 2:
+            return []
+        found.append(ids)
+    return [] if any(ids.is_floating_point() for ids in found) else found
+
+
+def _named(batch: Any) -> bool:
+    return isinstance(batch, Mapping)
+
+
+def _judged(model: nn.Module, plan: Plan, texts: list[Tensor], *, held_out: bool) -> Judged | None:
+    """The loss at the end of the longest texts: untouched, truncated, and with the plan."""
+    length, trained = plan.lengths[-1], plan.reference
+    rows = [row[None] for ids in texts for row in ids[:, :length]]
+    last = min(LAST, length - trained)
+    training = model.training
+    model.eval()
+    try:
+        whole = [token_losses(model, row)[:, -last:] for row in rows]
+        cut = [truncated_losses(model, row, trained=trained, last=last) for row in rows]
+        handle = steer(model, plan)
+        try:
+            after = [token_losses(model, row)[:, -last:] for row in rows]
+        finally:
+            handle.undo()
+    except UnsupportedError:  # nothing is predicted
+        return None
+    finally:
+        model.train(training)
+    if not rows:
+        return None
+    before, between, planned = (stretches(torch.cat(part)) for part in (whole, cut, after))
+    return Judged(
+        length=length,
+        last=last,
+        held_out=held_out,
+        change=paired(before, planned),
+        truncation=paired(between, planned),
+    )
 
 
 def _finite(values: Tensor) -> tuple[float | None, ...]:
@@ -124,7 +216,7 @@ class _Trial:
         self.model.eval()
         total, tokens = 0.0, 0
         try:
-            with CurveWatch(self.model, search or _no_search) as watch:
+            with CurveWatch(self.model, search or no_search) as watch:
                 for batch in self.batches:
                     part = _cut(batch, length)
                     output = self.model(**part) if isinstance(part, Mapping) else self.model(part)
@@ -148,18 +240,17 @@ def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:
     """Negative log-likelihood of each next token; nothing where there are no logits for tokens."""
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else batch
-    logits: Any = getattr(output, "logits", None)
-    if not isinstance(ids, Tensor) or not isinstance(logits, Tensor) or logits.dim() != 3:
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
         return 0.0, 0
-    if logits.shape[:2] != ids.shape or ids.shape[1] < 2:
+    logits = logits_of(output, ids)
+    if logits is None or ids.shape[1] < 2:
         return 0.0, 0
     target = ids[:, 1:]
     mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     if mask is not None:
         target = target.masked_fill(mask[:, 1:] == 0, -100)
-    flat = logits[:, :-1].float().flatten(0, 1)
-    nll = F.cross_entropy(flat, target.flatten(), ignore_index=-100, reduction="sum")
-    return float(nll), int((target != -100).sum())
+    losses = next_token_losses(logits[:, :-1], target)
+    return float(losses.double().sum()), int((target != -100).sum())
 
 
 @dataclass(frozen=True)
@@ -190,10 +281,6 @@ def _search(first: _Measured, *, hold: str) -> Search:
         return None if home is None else next_factors(curve, _goal(home, curve, hold))
 
     return search
-
-
-def _no_search(layer: str, curve: Curve) -> None:
-    """No factor but 1."""
 
 
 def _goal(home: Curve, there: Curve, hold: str) -> Tensor:

@@ -67,6 +67,30 @@ def test_json_is_all_that_stdout_holds(call):
     assert found["report"] == os.path.join("out", "report.html")
 
 
+def test_the_trained_length_can_be_said_and_its_source_is_told(call, tmp_path):
+    assert call("--lengths", "16,32", "--trained", "16").exit_code == 0
+    model = load(tmp_path / "out").model
+    assert (model.trained_length, model.trained_source) == (16, "as the user says")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens"), [(["--quick"], 64), (["--tokens-per-length", "256"], 256)]
+)
+def test_a_scan_reads_what_one_can_spare(call, tmp_path, arguments, tokens):
+    assert call("--lengths", "32,64", *arguments).exit_code == 0
+    assert [measure.tokens for measure in load(tmp_path / "out").measures] == [tokens, tokens]
+
+
+def test_the_plan_is_named_where_it_lies(call, tmp_path):
+    result = call("--lengths", "32,128", "--calibrate", "--json")
+    found = json.loads(result.stdout)
+    (plan,) = [one for one in found["remedies"] if one["name"] == "plan of calibrate"]
+    assert plan["call"] == "at.steer(model, at.Plan.load('out/plan.json'))"
+    assert [one["call"] for one in found["advice"]] == [
+        one["call"] for one in found["remedies"] if one["helps"]
+    ]
+
+
 def test_default_lengths_end_at_four_times_the_trained_length(call, tmp_path):
     assert call().exit_code == 0
     assert load(tmp_path / "out").lengths == [32, 64, 128]
@@ -86,6 +110,7 @@ def test_default_lengths_end_at_four_times_the_trained_length(call, tmp_path):
         (["--out", "text.txt"], "--out text.txt is not a folder"),
         (["--lengths", "100000"], "100,000: the text has only 2,360 tokens"),
         (["--device", "cuda"], "--device cuda cannot be used"),
+        (["--quick", "--tokens-per-length", "99"], "--quick and --tokens-per-length exclude each"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments, message):
@@ -197,7 +222,7 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     def interrupted(model, windows, *, tick):
         found = plain(model, windows, tick=tick)
-        seen.append(found.length)
+        seen.append(found.measure.length)
         if len(seen) == 2:
             raise KeyboardInterrupt
         return found

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
 
-class _Scan(click.Command):
+class _ScanCommand(click.Command):
     """A command whose --lengths are one argument: numbers after a space get an explanation."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,13 +36,19 @@ class _Scan(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Scan)
+@click.command(cls=_ScanCommand)
 @click.argument("model", required=False)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
 @click.option("--lengths", help="Such as 64,128,256; by default up to 4 times the trained length.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
               help="Windows of the longest length in a forward pass.")  # fmt: skip
+@click.option("--trained", type=click.IntRange(2), metavar="N",
+              help="The trained length, where the model does not say it.")  # fmt: skip
+@click.option("--tokens-per-length", type=click.IntRange(2), metavar="N",
+              help="Tokens read at each length (default: --batch windows).")  # fmt: skip
+@click.option("--quick", is_flag=True,
+              help="Read one window of the longest length, no more.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
@@ -72,6 +78,7 @@ def command(model: str | None, **options: Any) -> None:
 def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.cli.models.scan_summary import machine, progress, show
     from attentropy.report import scan_page
+    from attentropy.scans.judging.remedies import POSITIONS
     from attentropy.scans.store import save, write_atomically
 
     other = _load("compare", options["compare"]) if options["compare"] else None
@@ -89,6 +96,8 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
         raise
     if scan.plan is not None:
         write_atomically(out / "plan.json", scan.plan.to_json().encode())
+    if scan.positions is not None:
+        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:
@@ -108,6 +117,8 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     lengths = None if options["lengths"] is None else parse(options["lengths"])
     if options["texts"] and options["tokens"]:
         raise ScanError("{text} and {tokens} exclude each other")
+    if options["quick"] and options["tokens_per_length"]:
+        raise ScanError("{quick} and {tokens_per_length} exclude each other")
     going_on = options["resume"] and (out / "scan.json").exists()
     done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(
@@ -116,8 +127,8 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         download=options["allow_download"],
     )
     placement = sources.Placement(options["dtype"], options["device"])
-    source = sources.load(model, placement, permissions)
-    tokens = _tokens(source, options)
+    source = sources.load(model, placement, permissions, count=loading(listener))
+    tokens = tokens_of(source, options)
     provenance = Provenance(
         model=source.about,
         text=tokens.about,
@@ -125,6 +136,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         load=source.call,
         label=source.decode,
         began=began,
+        folder=out.as_posix(),
     )
     return scan(
         source.model,
@@ -132,11 +144,29 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         lengths=lengths,
         batch=options["batch"],
         calibrate=options["calibrate"],
+        trained=options["trained"],
+        tokens_per_length=1 if options["quick"] else options["tokens_per_length"],
         provenance=provenance,
         done=done,
         listener=listener,
         keep=lambda partial: save(out, partial),
     )
+
+
+def loading(listener: "Listener") -> Callable[[int, int], None]:
+    """Tells a listener of the tensors of a GGUF file while they are read.
+
+    Args:
+        listener: what shows it.
+    """
+
+    def count(done: int, total: int) -> None:
+        if done == 1:
+            listener.stage("loading the model")
+            listener.begin(total)
+        listener.advance(1)
+
+    return count
 
 
 def parse(text: str) -> list[int]:
@@ -154,7 +184,13 @@ def parse(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
+def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
+    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+
+    Args:
+        source: the model, with its tokenizer.
+        options: of the command line.
+    """
     from attentropy.scans.loading import inputs
 
     inputs.check_reads_text(source.model)

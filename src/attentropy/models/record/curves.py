@@ -27,6 +27,10 @@ Search = Callable[[str, "Curve"], Tensor | None]
 """Factors [H] to measure next, of a layer and its curve so far; None when there is enough."""
 
 
+def no_search(layer: str, curve: "Curve") -> None:
+    """No factor but 1."""
+
+
 @dataclass(eq=False)
 class Curve:
     """Sums over rows of a layer at F factors on the scale of each head; the first factor is 1.

@@ -14,6 +14,7 @@ UnsupportedError if it is all there is, and warns with the names of such modules
 """
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -33,11 +34,12 @@ from attentropy.models.intercept import huggingface, registry
 from attentropy.models.intercept.candidates import may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
+from attentropy.models.rope.rotary import turn
 from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
 from attentropy.models.steer.coverage import Reached, hold_all, is_compiled
 
-Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
+Temperatures = float | Sequence[float] | Tensor | Mapping[str, Any]
 
 
 def steer(
@@ -59,7 +61,8 @@ def steer(
         model: a transformers model, or one that calls F.scaled_dot_product_attention or attend(),
             as the layers of attentropy.nn do. Calls of attend() get these options in place of
             theirs.
-        plan: what calibrate() found: a factor per head and length.
+        plan: what calibrate() or extend() found: a factor per head and length, and settings of
+            rotary positions, which are those of the whole model.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
             multiply the scale that the model has; others replace it. A plan may stand here too.
         temperature: divides the logits: a number, one per head, or per layer name one of both.
@@ -80,6 +83,10 @@ def steer(
             raise ArgumentError("scale", "left out where a plan is given", "a plan")
         plan, scale = scale, None
     _check(model, plan, scale, mask, weights)
+    if layers is not None and plan is not None and plan.rope is not None:
+        raise ArgumentError("layers", "left out where a plan sets positions", repr(layers))
+    if plan is not None:
+        _warn_of(plan)
     check_norm(qk_norm)
     check_softcap(softcap)
     found = list(may_attend(model))
@@ -106,6 +113,8 @@ def steer(
         handle._attach(model, [module for _, module in found], changes)
         if context_parallel is not None:
             handle._spread(model, list(changes), context_parallel, mask)
+        if plan is not None and plan.rope is not None:
+            handle._undo.append(turn(model, plan.rope))
         handle._install(model, layers)
     except BaseException:
         handle.undo()
@@ -170,6 +179,16 @@ class Steered:
         if not is_compiled(model):
             reached.listen()
             self._undo.append(reached.rest)
+
+
+def _warn_of(plan: Plan) -> None:
+    """Say so if the plan was measured to hurt."""
+    if plan.judged is not None and plan.judged.change.hurts:
+        text = (
+            "attentropy: this plan was measured to hurt: at the end of "
+            f"{plan.judged.length:,} tokens the loss goes {plan.judged.change}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _matches(name: str, layers: Any) -> bool:
