@@ -6,7 +6,7 @@ Every other kernel is tested against this one. It serves every call.
 import torch
 from torch import Tensor
 
-from attentropy.core.call import Call, Rows
+from attentropy.core.call import Call, Rows, is_noise
 from attentropy.core.weights import (
     L1,
     L2,
@@ -21,7 +21,6 @@ from attentropy.core.weights import (
 from attentropy.kernels import noise
 from attentropy.kernels.autograd import mixed
 from attentropy.kernels.mass import receiving, shares
-from attentropy.kernels.rounding import is_noise
 
 name = "reference"
 
