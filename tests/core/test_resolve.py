@@ -163,3 +163,47 @@ def test_a_share_of_a_longer_sequence_sees_the_whole():
     assert call.visible.flatten().tolist() == [2, 3, 6, 7]
     assert call.bias[0, 0, :, 0].tolist() == [8.0, 16.0, 40.0, 48.0]
     assert call.extent.keys == 8
+
+
+class TestPlainCalls:
+    """Plain calls are resolved once for each shape; a later one must not tell the difference."""
+
+    def test_the_second_is_like_the_first(self):
+        for given in ({}, {"mask": at.causal}, {"scale": 0.25}):
+            q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 3)
+            first, second = (resolve(q, k, v, Options(**given)) for _ in range(2))
+            assert torch.equal(first.scale, second.scale)
+            assert torch.equal(first.visible, second.visible)
+            assert second.q is q
+            assert second.seen.shape == first.seen.shape
+            assert (
+                resolve(q.double(), k.double(), v.double(), Options()).scale.dtype == torch.double
+            )
+
+    def test_what_is_written_to_a_count_is_not_seen_again(self):
+        q = torch.randn(1, 1, 3, 4)
+        for _ in range(3):
+            stats = at.attend(q, q, q, mask=at.causal).stats
+            assert stats.visible.tolist() == [[[1, 2, 3]]]
+            stats.visible.zero_()
+
+    def test_bad_tensors_are_refused_however_often(self):
+        q, k = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 5)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="the width of k"):
+                resolve(q, k, k, Options())
+
+    def test_after_inference_mode_gradients_flow(self):
+        with torch.inference_mode():
+            q = torch.randn(1, 1, 13, 4)
+            at.attend(q, q, q, mask=at.causal)
+        q = torch.randn(1, 1, 13, 4, requires_grad=True)
+        at.attend(q, q, q, mask=at.causal).out.sum().backward()
+        assert q.grad is not None
+
+    def test_autocast_is_asked_every_time(self):
+        q = torch.randn(1, 1, 11, 4)
+        assert resolve(q, q, q, Options()).q.dtype == torch.float32
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert resolve(q, q, q, Options()).q.dtype == torch.bfloat16
+        assert resolve(q, q, q, Options()).q.dtype == torch.float32

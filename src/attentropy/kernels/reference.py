@@ -6,7 +6,7 @@ Every other kernel is tested against this one. It serves every call.
 import torch
 from torch import Tensor
 
-from attentropy.core.call import Call, Rows
+from attentropy.core.call import Call, Rows, is_noise
 from attentropy.core.weights import (
     L1,
     L2,
@@ -21,7 +21,6 @@ from attentropy.core.weights import (
 from attentropy.kernels import noise
 from attentropy.kernels.autograd import mixed
 from attentropy.kernels.mass import receiving, shares
-from attentropy.kernels.rounding import is_noise
 
 name = "reference"
 
@@ -70,7 +69,8 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
     one = call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
     rows = Rows(one, *stats)  # type: ignore[arg-type]
-    if rows.varentropy is not None and rows.entropy is not None:  # the smaller underflows first
+    if rows.varentropy is not None and rows.entropy is not None:
+        # a smaller entropy may underflow first
         flat = rows.varentropy.masked_fill(rows.entropy == 0, 0.0)
         rows = rows._replace(varentropy=flat)
     return weights, rows

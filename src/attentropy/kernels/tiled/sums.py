@@ -10,12 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.core.call import Call, Rows
+from attentropy.core.call import Call, Rows, is_noise
 from attentropy.core.states import strongest
 from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, own, squares
 from attentropy.kernels.mass import receiving
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
-from attentropy.kernels.rounding import is_noise
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.tiles import (
     RowBlock,

@@ -434,7 +434,9 @@ static void sum_parts(const Args& a, const float* partials, int64_t parts, int64
 }
 
 template <class Op, class T>
-static void backward(const Args& a) {
+static void backward(const Args& given) {
+    Args a = given;
+    if (is_tiny(a)) a.threads = 1;
     Cut cut(a);
     int64_t table = 2 * a.reach + 1, rows = a.B * a.H * a.Q, size = rows * (a.D + 1);
     std::unique_ptr<float, void (*)(void*)> partials(nullptr, std::free);

@@ -283,11 +283,14 @@ constexpr int64_t FEW = 4;
 
 // Waking the other threads costs some microseconds, as much as this many multiply-adds.
 constexpr int64_t TINY = 1 << 19;
+static inline bool is_tiny(const Args& a) {
+    return a.B * a.H * a.Q * a.K * (a.D + a.Dv) < TINY;
+}
 
 template <class Op, class T>
 static void forward(const Args& given) {
     Args a = given;
-    if (a.B * a.H * a.Q * a.K * (a.D + a.Dv) < TINY) a.threads = 1;
+    if (is_tiny(a)) a.threads = 1;
     if (a.Q <= FEW) {
         run_tasks(a, a.B * a.H * a.Q, [&](int64_t task) {
             Scratch& mem = scratch();
