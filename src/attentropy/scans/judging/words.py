@@ -20,7 +20,8 @@ class Tile(NamedTuple):
 def headline(scan: Scan) -> str:
     """One sentence: the verdict, with the cause where it breaks."""
     if scan.verdict is not None:
-        return scan.verdict.sentence
+        doubts = "".join(f" But {warning}." for warning in scan.input.warnings)
+        return scan.verdict.sentence + doubts
     return f"Attention measured at {scan.lengths[-1] if scan.lengths else 0:,} tokens."
 
 
@@ -145,8 +146,7 @@ def _share(change: Paired) -> str:
 
 
 def _special(scan: Scan) -> list[str]:
-    said = [f"{scan.input.special}."] if scan.input.special else []
-    return [*said, *(f"Beware: {warning}." for warning in scan.input.warnings)]
+    return [f"{scan.input.special}."] if scan.input.special else []
 
 
 def tiles(scan: Scan) -> list[Tile]:
