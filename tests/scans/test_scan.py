@@ -206,7 +206,7 @@ def test_a_model_that_breaks_is_told_where_why_and_what_helps():
     found = at.scan(model, ids, lengths=[128, 1024], batch=4)
     assert found.verdict.state == "breaks"
     assert found.verdict.cause.name == "dilution"
-    assert "Dilution is the cause" in found.verdict.sentence
+    assert "dilution is the cause" in found.verdict.sentence
     assert 128 < found.verdict.breaks_at < 900
     assert [one.change.after for one in found.remedies] == sorted(
         one.change.after for one in found.remedies
