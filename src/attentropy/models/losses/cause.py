@@ -14,7 +14,6 @@ from attentropy.models.losses.probes import (
     no_clipping,
     no_distance,
     number_probe,
-    position_limit,
     thinned_probe,
 )
 from attentropy.models.losses.tokens import token_losses, truncated_losses
@@ -59,7 +58,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return {
             "none": "",
             "distance": "distance is the cause, not the number of keys",
-            "dilution": "dilution is the cause: the number of keys, not their distance",
+            "dilution": "dilution is the cause (the number of keys), not distance",
             "both": "distance and the number of keys are both causes",
         }[self.name]
 
@@ -173,9 +172,10 @@ def _gaps(model: nn.Module, tokens: Tensor, trained: int) -> list[Gap]:
 
 def _missing(model: nn.Module) -> str:
     """Which probe does not exist for the model, and why."""
-    if no_clipping(model) is not None:
-        why = no_distance(model)
-        return f"There is no distance probe and no clipped positions: {why}; far keys were thinned."
-    if position_limit(model) is not None:
-        return f"There is no distance probe: {no_distance(model)}."
-    return ""
+    why = no_distance(model)
+    if why is None:
+        return ""
+    said = f"There is no distance probe, because {why}"
+    if no_clipping(model) is None:
+        return f"{said}; the number probe clips positions."
+    return f"{said}; the number probe leaves out far keys in place of clipping positions."
