@@ -12,8 +12,8 @@ from models.losses.diseases import TRAINED, Orderly, Sick, text
 @pytest.mark.parametrize(
     ("distance", "dilution", "name", "words"),
     [(0.5, 0.0, "distance", "Distance is the cause, not the number of keys"),
-     (0.0, 0.5, "dilution", "Dilution is the cause: the number of keys, not their distance"),
-     (0.5, 0.4, "both", "Distance and dilution are both causes"),
+     (0.0, 0.5, "dilution", "Dilution is the cause (the number of keys), not distance"),
+     (0.5, 0.4, "both", "Distance and the number of keys are both causes"),
      (0.0, 0.0, "none", "Nothing breaks"),
      (0.01, 0.0, "none", "Nothing breaks")],
 )  # fmt: skip
@@ -33,7 +33,7 @@ def test_the_embedded_model_is_diluted():
     found = why_it_breaks(load_embedded(), ids, trained=128)
     assert found.name == "dilution"
     assert found.probe == "thinned"
-    assert found.missing.startswith("There is no distance probe and no clipped positions: it takes")
+    assert found.missing.startswith("There is no distance probe, because it takes no position_ids")
     assert found.gaps == []
 
 
