@@ -6,7 +6,7 @@ transformers itself and compared with the steered model.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,21 @@ def check_exportable(model: nn.Module, plan: Plan | None = None) -> None:
             )
         if any(factors[0] != 1 for factors in heads):
             query_rows(model.get_submodule(layer), layer)
+
+
+def why_no_factors(model: nn.Module, layers: Iterable[str]) -> str | None:
+    """Why the weights of a model cannot hold factors of heads, in words; None if they can.
+
+    Args:
+        model: the model.
+        layers: names of the modules that attend.
+    """
+    try:
+        for layer in layers:
+            query_rows(model.get_submodule(layer), layer)
+    except UnsupportedError as error:
+        return str(error)
+    return None
 
 
 def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any = None) -> None:

@@ -17,6 +17,7 @@ HOMES = {
     "sparsity": "sparsity",
     "stability": "stability",
     "dynamics": "dynamics",
+    "extend": "extend",
 }  # name -> file of attentropy.lab.experiments
 
 
