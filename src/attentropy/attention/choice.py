@@ -104,7 +104,7 @@ def explain(
         options: mask, score, scale, weights, bias, softcap, sink and dropout, as in attend().
 
     >>> q = torch.ones(1, 1, 4, 8)
-    >>> explain(q, q, q, dropout=0.5).kernel
+    >>> explain(q.double(), q.double(), q.double()).kernel
     'streaming'
     """
     call = resolve(q, k, v, options_of(options))

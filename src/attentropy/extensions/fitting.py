@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from attentropy.extensions.candidates import Setting, plan_of
 from attentropy.extensions.screening import Probe
-from attentropy.models.calibrate import holding_factor
+from attentropy.models.factors import next_factors, solved
 from attentropy.models.losses.reading import device_of, logits_of, read
-from attentropy.models.record.curves import FACTORS, CurveWatch
+from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.rope.settings import WITH_TEMPERATURE
 from attentropy.models.steer.steer import steer
 
@@ -75,19 +75,21 @@ def entropy_held(candidate: Setting, model: nn.Module, probe: Probe) -> Setting:
         model: the model.
         probe: on calibration text.
     """
-    goals = _curves(model, probe.inside())
+    inside = _curves(model, probe.inside(), no_search)
+    goals = {layer: curve.mean()[:, 0] for layer, curve in inside.items()}
+
+    def search(layer: str, curve: Curve) -> Tensor | None:
+        return next_factors(curve, goals[layer]) if layer in goals else None
+
     handle = steer(model, plan_of(candidate, probe.task), mask=candidate.mask)
     try:
-        curves = _curves(model, probe)
+        curves = _curves(model, probe, search)
     finally:
         handle.undo()
-    one = FACTORS.index(1.0)
     heads = {
-        layer: tuple(
-            holding_factor(entropy.tolist(), curve.keys, float(goal)) or 1.0
-            for entropy, goal in zip(curve.mean(), goals[layer].mean()[:, one], strict=True)
-        )
+        layer: tuple(factor or 1.0 for factor in solved(curve, goals[layer]))
         for layer, curve in curves.items()
+        if layer in goals
     }
     kept = {layer: heads.get(layer, (1.0,) * n) for layer, n in probe.task.layers.items()}
     name = f"{candidate.name}, entropy held"
@@ -157,7 +159,7 @@ def _loss(candidate: Setting, model: nn.Module, probe: Probe, logs: dict[str, Te
         handle.undo()
 
 
-def _curves(model: nn.Module, probe: Probe) -> dict:
-    with CurveWatch(model, FACTORS) as watch:
+def _curves(model: nn.Module, probe: Probe, search: Search) -> dict[str, Curve]:
+    with CurveWatch(model, search) as watch:
         probe.losses(model)
     return watch.curves

@@ -19,17 +19,17 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.models.factors import LEAST, MOST, next_factors, solved
 from attentropy.models.losses.cause import LAST
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.losses.reading import logits_of
 from attentropy.models.losses.tokens import next_token_losses, token_losses, truncated_losses
 from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
-from attentropy.models.record.curves import FACTORS, Curve, CurveWatch
+from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
 
 Batch = Mapping[str, Any] | Tensor
@@ -67,13 +67,13 @@ def calibrate(
     trial = _Trial(model, batches, _next_token if loss is None else loss)
     handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
     try:
-        first = trial.measure(lengths[0], FACTORS)
+        first = trial.measure(lengths[0])
     finally:
         handle.undo()
-    before = [first, *(trial.measure(length, FACTORS) for length in lengths[1:])]
+    search = _search(first, hold=hold) if method == "empirical" else None
+    before = [first, *(trial.measure(length, search) for length in lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
-    one = FACTORS.index(1.0)
     plan = Plan(
         model=type(model).__name__,
         reference=lengths[0],
@@ -81,20 +81,20 @@ def calibrate(
         method=method,
         lengths=tuple(lengths),
         factors=solved.factors,
-        entropy={name: _finite(curve.mean()[:, one]) for name, curve in home.items()},
+        entropy={name: _finite(curve.mean()[:, 0]) for name, curve in home.items()},
         spread={name: _finite(curve.spread / curve.rows) for name, curve in home.items()},
         unheld=solved.unheld,
     )
     handle = steer(model, plan)
     try:
-        after = [trial.measure(length, (1.0,)) for length in lengths]
+        after = [trial.measure(length) for length in lengths]
     finally:
         handle.undo()
     effects = (
         Effect(
             length=length,
-            entropy_before=b.entropy(one),
-            entropy_after=a.entropy(0),
+            entropy_before=b.entropy(),
+            entropy_after=a.entropy(),
             perplexity_before=b.perplexity,
             perplexity_after=a.perplexity,
         )
@@ -197,9 +197,9 @@ class _Measured:
     curves: dict[str, Curve]
     perplexity: float | None
 
-    def entropy(self, factor: int) -> float | None:
-        """The mean over all heads, with one of the factors on their scale."""
-        heads = torch.cat([curve.mean()[:, factor] for curve in self.curves.values()])
+    def entropy(self) -> float | None:
+        """The mean over all heads."""
+        heads = torch.cat([curve.mean()[:, 0] for curve in self.curves.values()])
         return _finite(heads.mean()[None])[0]
 
 
@@ -210,13 +210,13 @@ class _Trial:
     loss: Loss
 
     @torch.no_grad()
-    def measure(self, length: int, factors: tuple[float, ...]) -> _Measured:
-        """Run every batch, cut to a length, and measure."""
+    def measure(self, length: int, search: Search | None = None) -> _Measured:
+        """Run every batch, cut to a length, and measure, at the factors that `search` asks for."""
         training = self.model.training
         self.model.eval()
         total, tokens = 0.0, 0
         try:
-            with CurveWatch(self.model, factors) as watch:
+            with CurveWatch(self.model, search or no_search) as watch:
                 for batch in self.batches:
                     part = _cut(batch, length)
                     output = self.model(**part) if isinstance(part, Mapping) else self.model(part)
@@ -261,55 +261,46 @@ class _Solved:
 
 def _solve(measured: list[_Measured], *, hold: str, method: str) -> _Solved:
     """Factors of every head at every length; 1 where none holds the entropy."""
-    solve = holding_factor if method == "empirical" else _gaussian
+    solve = solved if method == "empirical" else _gaussian
     factors: dict[str, tuple[tuple[float, ...], ...]] = {}
     unheld: list[tuple[str, int]] = []
-    one = FACTORS.index(1.0)
     for layer, home in measured[0].curves.items():
         curves = [m.curves[layer] for m in measured[1:]]
-        goals = home.mean()[:, one].tolist()
-        heads = []
-        for head, goal in enumerate(goals):
-            found = [
-                solve(curve.mean()[head].tolist(), curve.keys, _goal(goal, home, curve, hold))
-                for curve in curves
-            ]
-            if None in found:
-                unheld.append((layer, head))
-            heads.append((1.0, *(1.0 if f is None else f for f in found)))
-        factors[layer] = tuple(heads)
+        found = [solve(curve, _goal(home, curve, hold)) for curve in curves]
+        heads = list(zip(*found, strict=True))
+        unheld += [(layer, head) for head, row in enumerate(heads) if None in row]
+        factors[layer] = tuple((1.0, *(1.0 if f is None else f for f in row)) for row in heads)
     return _Solved(factors, tuple(unheld))
 
 
-def _goal(entropy: float, home: Curve, there: Curve, hold: str) -> float:
+def _search(first: _Measured, *, hold: str) -> Search:
+    """Looks for the factors that hold the entropy of the first length."""
+
+    def search(layer: str, curve: Curve) -> Tensor | None:
+        home = first.curves.get(layer)
+        return None if home is None else next_factors(curve, _goal(home, curve, hold))
+
+    return search
+
+
+def _goal(home: Curve, there: Curve, hold: str) -> Tensor:
+    """The entropy that each head is to have, [H]."""
     share = 1.0 if hold == "entropy" else math.log(there.keys) / math.log(home.keys)
-    return entropy * share
+    return home.mean()[:, 0] * share
 
 
-def holding_factor(curve: list[float], keys: float, goal: float) -> float | None:
-    """The factor at which the head's own scores have the entropy `goal`; None if there is none.
-
-    Args:
-        curve: entropy of the head at each of FACTORS.
-        keys: the typical number of visible keys, which this does not need.
-        goal: the entropy to have.
-    """
-    falling = np.minimum.accumulate(np.array(curve))
-    if not falling[-1] <= goal <= falling[0]:
-        return None
-    return float(np.exp(np.interp(-goal, -falling, np.log(FACTORS))))
-
-
-def _gaussian(curve: list[float], keys: float, goal: float) -> float | None:
-    """Spread that Gaussian scores need for `goal`, over the spread that explains their entropy."""
+def _gaussian(curve: Curve, goals: Tensor) -> list[float | None]:
+    """Spread that Gaussian scores need for the goal, over that which explains their entropy."""
     from attentropy.theory.gaussian import scale_for_entropy
 
-    most = math.log(keys)
-    now = min(curve[FACTORS.index(1.0)], most)
-    if now >= most or not 0 < goal <= most:
-        return None
-    factor = float(scale_for_entropy(keys, goal) / scale_for_entropy(keys, now))
-    return factor if FACTORS[0] <= factor <= FACTORS[-1] else None
+    def factor(now: float, goal: float) -> float | None:
+        if now >= most or not 0 < goal <= most:
+            return None
+        found = float(scale_for_entropy(curve.keys, goal) / scale_for_entropy(curve.keys, now))
+        return found if LEAST <= found <= MOST else None
+
+    most = math.log(curve.keys)
+    return [factor(*pair) for pair in zip(curve.mean()[:, 0].tolist(), goals.tolist(), strict=True)]
 
 
 def _cut(batch: Batch, length: int) -> Any:

@@ -63,6 +63,7 @@ def oracle(q, k, v, mask, sink=None):
         "normalized_entropy": entropy / visible.double().log(),
         "lse": whole.logsumexp(-1),
         "top_probability": p[..., :9].amax(-1),
+        "varentropy": (p * (p.log().nan_to_num(neginf=0.0) + entropy[..., None]).square()).sum(-1),
         "collision": collision,
         "density": (visible * collision).rsqrt(),
         "noise_robustness": ((math.e - 1) * collision).rsqrt(),

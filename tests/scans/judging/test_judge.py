@@ -5,6 +5,7 @@ import pytest
 
 import attentropy as at
 from attentropy.models.losses.paired import Paired
+from attentropy.models.plan import Judged
 from attentropy.models.slope import slopes
 from attentropy.scans.judging.judge import advise, concluded, diagnosed, judge, slopes_of
 from attentropy.scans.schema import Excess, Remedy
@@ -125,6 +126,16 @@ def test_only_what_helps_by_two_standard_errors_is_offered_the_best_first():
     found = advise(scan)
     assert [one.call for one in found] == ["at.steer(model, best)", "at.steer(model, good)"]
     assert "3.000 → 2.500 (-0.500 ± 0.010)" in found[0].text
+
+
+def test_a_plan_that_fails_on_other_texts_is_not_offered():
+    scan = make_scan(lengths=(64, 256), trained=64)
+    scan.remedies = [remedy("plan of calibrate", 2.5)]
+    assert len(advise(scan)) == 1
+    worse = Paired(before=2.0, after=2.1, error=0.1, texts=4)
+    judged = Judged(length=256, last=64, held_out=True, change=worse, truncation=worse)
+    scan.plan = msgspec.structs.replace(scan.plan, judged=judged)
+    assert advise(scan) == []
 
 
 def test_what_was_found_beyond_the_trained_length_stays_when_a_scan_is_judged_again():

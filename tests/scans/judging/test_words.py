@@ -1,5 +1,8 @@
 import pytest
 
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import Paired
+from attentropy.models.losses.probes import Gap
 from attentropy.models.slope import Slope
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Verdict
@@ -26,6 +29,27 @@ def test_the_trained_length_and_its_source_are_said():
     scan.model.trained_length = None
     said = " ".join(words.sentences(scan))
     assert "The trained length is not known, so that nothing beyond it is judged" in said
+
+
+def test_the_probes_are_told_or_why_there_are_none():
+    scan = make_scan()
+    change = Paired(before=2.0, after=2.5, error=0.1, texts=4)
+    parts = {
+        "damage": change,
+        "distance": change,
+        "dilution": change,
+        "length": 512,
+        "trained": 128,
+    }
+    gaps = [Gap(gap=600, farthest=663, change=change)]
+    for cause, said in (
+        (Cause(name="distance", probe="clipped", gaps=gaps, **parts),
+         "Short windows that reach as far lose +0.50 ± 0.10 at 663 nats per token."),
+        (Cause(name="dilution", probe="thinned", missing="There is no probe.", **parts),
+         "There is no probe."),
+    ):  # fmt: skip
+        scan.verdict = Verdict(state="breaks", sentence="Breaks.", cause=cause)
+        assert said in words.sentences(scan)
 
 
 def test_special_tokens_and_bad_texts_are_said():

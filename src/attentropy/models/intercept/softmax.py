@@ -93,13 +93,16 @@ def _call(s: Tensor, mask: ModelMask) -> Call:
 def _stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
     """Statistics of rows whose logits and weights [B,H,Q,K] are there already."""
     top, argmax = s.max(-1)
+    entropy = torch.special.entr(p).sum(-1)
+    surprise = p.log().masked_fill_(p == 0, 0.0).add_(entropy[..., None])
     return Stats(
-        entropy=torch.special.entr(p).sum(-1),
+        entropy=entropy,
         lse=s.logsumexp(-1),
         max_logit=top,
         argmax=argmax,
         collision=p.square().sum(-1),
         visible=seen.sum(-1),
+        varentropy=(p * surprise.square_()).sum(-1),
     )
 
 

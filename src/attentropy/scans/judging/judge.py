@@ -6,6 +6,7 @@ from attentropy.models.losses.cause import Cause
 from attentropy.models.slope import Slope, slopes
 from attentropy.scans.judging import words
 from attentropy.scans.judging.breaks import breaks_at, rise
+from attentropy.scans.judging.remedies import PLAN
 from attentropy.scans.schema import Advice, Excess, Remedy, Scan, Verdict
 
 
@@ -80,7 +81,15 @@ def concluded(
 
 def advise(scan: Scan) -> list[Advice]:
     """The remedies that help, the best first; none if nothing was tried or nothing helps."""
-    return [_offer(remedy) for remedy in scan.remedies if remedy.change.helps]
+    return [
+        _offer(remedy) for remedy in scan.remedies if remedy.change.helps and _holds(scan, remedy)
+    ]
+
+
+def _holds(scan: Scan, remedy: Remedy) -> bool:
+    """False for a plan that does not help on texts which made no part of it."""
+    judged = None if scan.plan is None else scan.plan.judged
+    return remedy.name != PLAN or judged is None or judged.change.helps
 
 
 def _offer(remedy: Remedy) -> Advice:

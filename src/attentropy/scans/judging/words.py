@@ -102,6 +102,7 @@ def sentences(scan: Scan) -> list[str]:
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
             "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
         )
+    said += _probes(scan)
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
         said.append(
@@ -127,6 +128,20 @@ def _trained(scan: Scan) -> str:
         )
     by = f" ({about.trained_source})" if about.trained_source else ""
     return f"The trained length is {about.trained_length:,}{by}."
+
+
+def _probes(scan: Scan) -> list[str]:
+    """What the distance probe found, and why a probe does not exist."""
+    cause = None if scan.verdict is None else scan.verdict.cause
+    if cause is None:
+        return []
+    far = ", ".join(f"{_share(gap.change)} at {gap.farthest:,}" for gap in cause.gaps)
+    said = [f"Short windows that reach as far lose {far} nats per token."] if far else []
+    return [*said, cause.missing] if cause.missing else said
+
+
+def _share(change: Paired) -> str:
+    return f"{change.difference:+.2f}" + ("" if change.error is None else f" ± {change.error:.2f}")
 
 
 def _special(scan: Scan) -> list[str]:
