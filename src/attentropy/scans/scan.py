@@ -143,6 +143,8 @@ def scan(
         ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
     )
     work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
+    for warning in text.about.warnings:
+        work.listener.say(f"beware: {warning}")
     work.measure_all(wanted, done, keep=keep)
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")

@@ -13,7 +13,7 @@ from models.losses.diseases import TRAINED, Orderly, Sick, text
     ("distance", "dilution", "name", "words"),
     [(0.5, 0.0, "distance", "Distance is the cause, not the number of keys"),
      (0.0, 0.5, "dilution", "Dilution is the cause: the number of keys, not their distance"),
-     (0.5, 0.4, "both", "Distance and dilution are both causes"),
+     (0.5, 0.4, "both", "Distance and the number of keys are both causes"),
      (0.0, 0.0, "none", "Nothing breaks"),
      (0.01, 0.0, "none", "Nothing breaks")],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import attentropy as at
 from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Judged
 from attentropy.models.slope import slopes
+from attentropy.scans.judging import words
 from attentropy.scans.judging.judge import advise, concluded, diagnosed, judge, slopes_of
 from attentropy.scans.schema import Excess, Remedy
 from tests.report.synthetic import change_heads, make_scan
@@ -146,7 +147,8 @@ def test_what_was_found_beyond_the_trained_length_stays_when_a_scan_is_judged_ag
     assert (before.breaks_at, before.noticed_at) == (64, 70)
     judge(scan)
     assert scan.verdict == before
-    assert before.sentence == (
-        "Breaks at about 64 tokens, its trained length: from 70 on the loss is above that of "
-        "truncation to 64, by 0.50 ± 0.01 nats per token at 256."
+    assert before.sentence == "Breaks at about 64 tokens, its trained length."
+    assert words.sentences(scan)[0] == (
+        "From 70 tokens on the loss is above that of truncation to 64, by 0.50 ± 0.01 nats per "
+        "token at 256."
     )

@@ -56,9 +56,11 @@ def test_special_tokens_and_bad_texts_are_said():
     scan = make_scan()
     scan.input.special = "Every window begins with <s>, as the tokenizer adds them"
     scan.input.warnings = ["100% of the tokens are unknown to the tokenizer"]
+    scan.verdict = Verdict(state="healthy", sentence="Healthy.")
     said = words.sentences(scan)
     assert "Every window begins with <s>, as the tokenizer adds them." in said
-    assert "Beware: 100% of the tokens are unknown to the tokenizer." in said
+    doubt = "Healthy. But 100% of the tokens are unknown to the tokenizer."
+    assert words.headline(scan) == doubt
 
 
 def test_sentences_count_heads_with_trouble_once():

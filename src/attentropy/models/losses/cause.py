@@ -54,25 +54,28 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     missing: str = ""
 
     @property
-    def sentence(self) -> str:
-        """The cause in one sentence."""
-        if self.name == "none":
-            return f"Nothing breaks: {self._measured('The loss', self.damage)}."
-        words = {
-            "distance": "Distance is the cause, not the number of keys",
-            "dilution": "Dilution is the cause: the number of keys, not their distance",
-            "both": "Distance and dilution are both causes",
+    def words(self) -> str:
+        """The cause in a few words; "" if nothing breaks."""
+        return {
+            "none": "",
+            "distance": "distance is the cause, not the number of keys",
+            "dilution": "dilution is the cause: the number of keys, not their distance",
+            "both": "distance and the number of keys are both causes",
         }[self.name]
-        return (
-            f"{words}: of {self.damage.difference:+.2f} nats per token at {self.length:,} tokens, "
-            f"{_share(self.distance)} come from distances beyond {self.trained:,} and "
-            f"{_share(self.dilution)} from more keys."
-        )
 
-    def _measured(self, what: str, change: Paired) -> str:
+    @property
+    def sentence(self) -> str:
+        """The cause in one sentence, with what each part costs."""
+        if self.name == "none":
+            return (
+                f"Nothing breaks: the loss at the end of {self.length:,} tokens is "
+                f"{self.damage.after:.3f}, with truncation to {self.trained:,} "
+                f"{self.damage.before:.3f}."
+            )
         return (
-            f"{what.lower()} at the end of {self.length:,} tokens is {change.after:.3f}, with "
-            f"truncation to {self.trained:,} {change.before:.3f}"
+            f"{self.words[0].upper()}{self.words[1:]}: of {self.damage.difference:+.2f} nats per "
+            f"token at the end of {self.length:,} tokens, {_share(self.distance)} come from "
+            f"distances beyond {self.trained:,} and {_share(self.dilution)} from more keys."
         )
 
 

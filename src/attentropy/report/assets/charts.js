@@ -93,13 +93,17 @@ function lengthAxis(lengths) {
 }
 
 function trainedLine(trained, lengths) {
-  if (!trained || trained <= lengths[0] || trained > lengths[lengths.length - 1]) return undefined;
+  const inside = trained && trained > lengths[0] && trained <= lengths[lengths.length - 1];
+  return inside ? trainedAt(trained, Math.log2(trained)) : undefined;
+}
+
+function trainedAt(trained, x) {
   const t = theme();
   return {
     silent: true, symbol: "none",
     lineStyle: { color: t.muted, type: [2, 3], width: 1 },
     label: { formatter: `trained at ${whole(trained)}`, color: t.muted, fontSize: 11.5, position: "end", rotate: 0 },
-    data: [{ xAxis: Math.log2(trained) }],
+    data: [{ xAxis: x }],
   };
 }
 

@@ -81,18 +81,20 @@ function lossText(scan) {
 }
 
 function lossByPosition(scan) {
-  const middle = (bucket) => Math.log2(Math.max(1, (bucket.start + bucket.stop - 1) / 2));
+  const middle = (bucket) => (bucket.start + bucket.stop - 1) / 2;
+  const longest = scan.lengths[scan.lengths.length - 1];
+  const trained = scan.model.trained_length;
   const excess = scan.verdict?.excess ?? [];
   const known = scan.measures.filter((measure) => measure.loss_by_position.length);
   const last = known.length - 1;
   return plot(() => ({
-    xAxis: lengthAxis(scan.lengths),
+    xAxis: axis({ label: { formatter: whole }, axis: { type: "value", min: 0, max: longest, name: "Position (tokens)", nameLocation: "middle", nameGap: 26 } }),
     yAxis: valueAxis("nats per token", { scale: true }),
-    tooltip: lineTip((x) => `position ${whole(Math.round(2 ** x))}`),
+    tooltip: lineTip((x) => `position ${whole(Math.round(x))}`),
     legend: legend([...known.map((measure) => `*${whole(measure.length)}`), ...(excess.length ? ["truncation"] : [])]),
     series: [
       ...known.map((measure, i) =>
-        line(whole(measure.length), measure.loss_by_position.map((bucket) => [middle(bucket), bucket.loss]), i, { width: i === last ? 2.5 : 1.25, ...(i === last ? { markLine: trainedLine(scan.model.trained_length, scan.lengths) } : {}) })),
+        line(whole(measure.length), measure.loss_by_position.map((bucket) => [middle(bucket), bucket.loss]), i, { width: i === last ? 2.5 : 1.25, ...(i === last && trained && trained < longest ? { markLine: trainedAt(trained, trained) } : {}) })),
       ...(excess.length ? [line("truncation", excess.map((part) => [middle(part), part.change.before]), known.length, { dash: "solid", width: 2 })] : []),
     ],
   }), 330);

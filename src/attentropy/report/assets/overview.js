@@ -95,7 +95,7 @@ const adviceOf = (advice) =>
         "div",
         { class: "todo" },
         el("h2", { text: "What to do" }),
-        ...advice.map((item) => el("div", {}, el("p", { class: "todo-text", text: item.text }), item.call ? codeBlock(item.call) : null)),
+        ...advice.slice(0, 2).map((item) => el("div", {}, el("p", { class: "todo-text", text: item.text }), item.call ? codeBlock(item.call) : null)),
       )
     : null;
 

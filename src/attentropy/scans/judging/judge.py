@@ -62,7 +62,7 @@ def concluded(
     at = None
     if excess and noticed_at is not None:
         at = breaks_at(noticed_at, excess[0].start)
-        state, sentence = "breaks", words.broken(excess, at, noticed_at, cause)
+        state, sentence = "breaks", words.broken(excess, at, cause)
     elif not excess and (risen := rise(scan.measures)) is not None:
         at, state, sentence = risen[0], "breaks", words.risen(scan, *risen)
     elif words.troubled(scan):

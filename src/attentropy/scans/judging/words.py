@@ -20,7 +20,8 @@ class Tile(NamedTuple):
 def headline(scan: Scan) -> str:
     """One sentence: the verdict, with the cause where it breaks."""
     if scan.verdict is not None:
-        return scan.verdict.sentence
+        doubts = "".join(f" But {warning}." for warning in scan.input.warnings)
+        return scan.verdict.sentence + doubts
     return f"Attention measured at {scan.lengths[-1] if scan.lengths else 0:,} tokens."
 
 
@@ -52,23 +53,30 @@ def faulty(scan: Scan) -> str:
     return f"{heads} broken ({kinds}); the loss does not rise up to {scan.lengths[-1]:,} tokens."
 
 
-def broken(excess: list[Excess], at: int, noticed: int, cause: Cause | None) -> str:
-    """The sentence of a model that breaks: where, how much, and why.
+def broken(excess: list[Excess], at: int, cause: Cause | None) -> str:
+    """The sentence of a model that breaks: where, and why.
 
     Args:
         excess: the loss beyond the trained length, beside truncation.
         at: where it breaks.
-        noticed: where the loss is above truncation for certain.
         cause: from the probes, if they ran.
     """
-    end, trained = excess[-1], excess[0].start
-    where = f"{at:,} tokens, its trained length" if at == trained else f"{at:,} tokens"
-    since = f"from {noticed:,} on " if at < noticed else ""
+    own = ", its trained length" if at == excess[0].start else ""
+    why = None if cause is None else cause.words
+    return f"Breaks at about {at:,} tokens{own}" + (f": {why}." if why else ".")
+
+
+def _damage(scan: Scan) -> list[str]:
+    """How much is lost, from where on, and how much of it by what."""
+    found = scan.verdict
+    if found is None or not found.excess or found.noticed_at is None:
+        return []
+    end, trained = found.excess[-1], found.excess[0].start
     said = (
-        f"Breaks at about {where}: {since}the loss is above that of truncation to {trained:,}, by "
-        f"{_signed(end.change)} nats per token at {end.stop:,}."
+        f"From {found.noticed_at:,} tokens on the loss is above that of truncation to {trained:,}, "
+        f"by {_signed(end.change)} nats per token at {end.stop:,}."
     )
-    return said if cause is None or cause.name == "none" else f"{said} {cause.sentence}"
+    return [said] if found.cause is None else [said, found.cause.sentence]
 
 
 def risen(scan: Scan, length: int, change: Paired) -> str:
@@ -94,7 +102,8 @@ def sentences(scan: Scan) -> list[str]:
     """The summary: health, what is wrong, growth with length, language-model perplexity."""
     total = scan.heads
     sick = len(troubled(scan))
-    said = [f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}."]
+    said = [*_damage(scan), *_probes(scan)]
+    said.append(f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}.")
     said += [_trained(scan), *_special(scan)]
     middle = median_slope(scan)
     if middle is not None:
@@ -102,7 +111,6 @@ def sentences(scan: Scan) -> list[str]:
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
             "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
         )
-    said += _probes(scan)
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
         said.append(
@@ -145,8 +153,7 @@ def _share(change: Paired) -> str:
 
 
 def _special(scan: Scan) -> list[str]:
-    said = [f"{scan.input.special}."] if scan.input.special else []
-    return [*said, *(f"Beware: {warning}." for warning in scan.input.warnings)]
+    return [f"{scan.input.special}."] if scan.input.special else []
 
 
 def tiles(scan: Scan) -> list[Tile]:
