@@ -145,3 +145,12 @@ def test_rows_of_queries():
     assert query_rows(small_models.phi3().model.layers[0].self_attn, "x") == ("qkv_proj", 8, 8)
     neox = small_models.gpt_neox().gpt_neox.layers[0].attention
     assert query_rows(neox, "x") == ("query_key_value", 8, 24)
+
+
+def test_weights_that_came_from_a_quantised_file_are_written_as_they_are(tmp_path):
+    model = small_models.grouped_llama()
+    model.hf_quantizer, model.is_quantized = object(), True
+    model.config.quantization_config = {"quant_method": "gguf"}
+    export(model, plan_for(model), tmp_path)
+    assert model.is_quantized
+    assert "quant" not in (tmp_path / "config.json").read_text()

@@ -18,7 +18,7 @@ HOMES = {
     "stability": "stability",
     "alarms": "alarms",
     "dynamics": "dynamics",
-    "extend": "extend",
+    "extend": "contexts.extend",
 }  # name -> file of attentropy.lab.experiments
 
 

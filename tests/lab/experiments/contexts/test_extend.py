@@ -5,8 +5,8 @@ import torch
 
 from attentropy.core.errors import ArgumentError
 from attentropy.extensions import fitting
-from attentropy.lab.experiments import extend
-from attentropy.lab.experiments.extend import EXPERIMENT, ExtendConfig, against, conclude
+from attentropy.lab.experiments.contexts import extend
+from attentropy.lab.experiments.contexts.extend import EXPERIMENT, ExtendConfig, against, conclude
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.harness.run_plan import RunPlan
 from attentropy.lab.subjects.real_heads import Given
