@@ -15,6 +15,7 @@ from attentropy.extensions.record import ExtensionError, Record
 from attentropy.models.losses.paired import SURE, Paired, paired
 from attentropy.models.plan import Judged, Plan
 from attentropy.models.record.tables import Printed
+from attentropy.models.rope.rotary import rope_parameters
 
 NEAR = 0.03  # nats per token above truncation that an extension may cost
 
@@ -214,7 +215,8 @@ class Extension:
         plan = self.plan
         assert plan is not None
         export(self.model, plan, folder, tokenizer=tokenizer)
-        return serving.lines(plan, folder)
+        theta = None if plan.rope is None else rope_parameters(self.model).get("rope_theta")
+        return serving.lines(plan, folder, theta=theta)
 
     def save(self, path: str | Path) -> None:
         """Write everything that was measured.
