@@ -6,7 +6,13 @@ from transformers import AutoModelForCausalLM
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.extensions.export import check_exportable, compare, export, query_rows
+from attentropy.extensions.export import (
+    check_exportable,
+    compare,
+    export,
+    query_rows,
+    why_no_factors,
+)
 from attentropy.models.rope import settings
 from tests.extensions import small_models
 from tests.scans.tiny import make
@@ -113,6 +119,9 @@ def test_models_that_hold_no_factors_are_refused():
         check_exportable(model, plan_for(model))
     with pytest.raises(UnsupportedError, match="only models of transformers are exported, not Ti"):
         check_exportable(make())
+    layers = [f"model.layers.{i}.self_attn" for i in range(2)]
+    assert "Qwen3Attention has no query projection" in why_no_factors(model, layers)
+    assert why_no_factors(small_models.grouped_llama(), layers) is None
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):
@@ -136,3 +145,12 @@ def test_rows_of_queries():
     assert query_rows(small_models.phi3().model.layers[0].self_attn, "x") == ("qkv_proj", 8, 8)
     neox = small_models.gpt_neox().gpt_neox.layers[0].attention
     assert query_rows(neox, "x") == ("query_key_value", 8, 24)
+
+
+def test_weights_that_came_from_a_quantised_file_are_written_as_they_are(tmp_path):
+    model = small_models.grouped_llama()
+    model.hf_quantizer, model.is_quantized = object(), True
+    model.config.quantization_config = {"quant_method": "gguf"}
+    export(model, plan_for(model), tmp_path)
+    assert model.is_quantized
+    assert "quant" not in (tmp_path / "config.json").read_text()

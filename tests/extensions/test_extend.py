@@ -72,7 +72,14 @@ def test_a_rotary_model_is_tried_chosen_and_exported(tmp_path):
         model, ids, to=128, texts=3, finalists=1, per_head=False, exported=True, tell=told.append
     )
     assert torch.equal(model(ids[None, :100]).logits, before)
+    assert "cannot be exported, so it is left out: log n, windows" in told[0]
     assert any("YaRN x2, no temperature" in text for text in told)
+    assert "YaRN x2" in {one.name for one in found.outcomes}, (
+        "as published, whatever the probe says"
+    )
+    fitted = [one.name for one in found.record.candidates if "fitted" in one.name]
+    assert len(fitted) == 1
+    assert "x4" not in fitted[0], "the probe overrates larger factors"
     assert not any("window" in one.name for one in found.outcomes), "no row can be exported"
     # random text decides nothing: what the choice would be is exported
     chosen = found.record.candidate(found.ranked[0])

@@ -50,6 +50,9 @@ def test_retrieval_decides_among_those_that_keep_the_loss():
     assert found.ranked == ["yarn", "cheap"]
     assert found.best.name == "yarn"
     assert found.plan.rope.rope_type == "yarn"
+    assert found.plan.helps
+    assert found.plan.judged.change.difference == pytest.approx(-0.99, abs=0.02)
+    assert found.plan.judged.truncation.difference == pytest.approx(0.01, abs=0.02)
     assert "use yarn: the loss of the last 32 tokens is 3.0" in found.sentence
     assert "and 8 of 8 passkeys are found" in found.sentence
     assert found.call == 'at.steer(model, at.Plan.load("plan.json"))'
@@ -67,7 +70,9 @@ def test_without_passkeys_loss_decides():
 def test_what_does_not_beat_truncation_is_not_offered():
     found = extension(truncated=(3.0, None), untouched=(3.4, None), yarn=(3.0, None))
     assert (found.best, found.plan, found.call) == (None, None, None)
-    assert found.sentence == ("At 96 tokens nothing that was tried beats reading the last 64 only.")
+    assert found.sentence == (
+        "At 96 tokens nothing that was tried beats reading the last 64 only by two standard errors."
+    )
     with pytest.raises(ExtensionError, match="nothing is exported, for nothing that was tried he"):
         found.export("somewhere")
 

@@ -16,13 +16,14 @@ def plan(rope):
 
 
 def test_vllm_is_told_positions_and_length():
-    found = lines(plan(settings.yarn(trained=64, to=96)), "my model")
+    found = lines(plan(settings.yarn(trained=64, to=96)), "my model", theta=1e5)
     asked = shlex.split(next(line for line in found if line.startswith("vllm")))
     assert asked[:3] == ["vllm", "serve", "my model"]
     settings_given = json.loads(asked[asked.index("--hf-overrides") + 1])
     assert settings_given["max_position_embeddings"] == 96
     assert settings_given["rope_parameters"]["rope_type"] == "yarn"
     assert settings_given["rope_parameters"]["factor"] == 1.5
+    assert settings_given["rope_parameters"]["rope_theta"] == 1e5
 
 
 def test_llama_cpp_multiplies_its_own_temperature():

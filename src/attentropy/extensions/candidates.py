@@ -44,6 +44,21 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return None if self.window is None else lookback(self.window) | prefix(self.sinks)
 
     @property
+    def family(self) -> str:
+        """The name without its temperature."""
+        return self.name.split(",")[0]
+
+    @property
+    def reach(self) -> int | None:
+        """The length that its positions are made for; None if they are the model's own."""
+        return None if self.rope is None else self.rope.max_position_embeddings
+
+    @property
+    def has_factors(self) -> bool:
+        """Are there factors that no config can say, so that weights have to hold them?"""
+        return self.factor != 1 or self.heads is not None
+
+    @property
     def by_row(self) -> str | None:
         """What of it depends on the row, in words, so that no checkpoint can hold it; or None."""
         if self.truncated:
@@ -145,7 +160,7 @@ def of_positions(model: nn.Module, task: Task) -> list[Setting]:
     named = {
         f"linear {stretch}": settings.linear(trained=trained, to=to),
         f"dynamic NTK {stretch}": settings.dynamic(trained=trained),
-        f"YaRN {stretch}": settings.yarn(trained=trained, to=to),
+        published(task): settings.yarn(trained=trained, to=to),
         f"YaRN {stretch}, no temperature": settings.yarn(
             trained=trained, to=to, attention_factor=1.0
         ),
@@ -154,11 +169,20 @@ def of_positions(model: nn.Module, task: Task) -> list[Setting]:
     }
     if width > 2:
         named[f"NTK {stretch}"] = settings.ntk(trained=trained, to=to, theta=theta, width=width)
-        divisors = _ramp(theta, width, trained, to)
+        divisors = ramp(model, task, slow=1, fast=4)
         named[f"longrope {stretch}"] = settings.bands(
             divisors, trained=trained, to=to, attention_factor=_longrope_factor(trained, to)
         )
     return [Setting(name=name, rope=rope) for name, rope in named.items()]
+
+
+def published(task: Task) -> str:
+    """The name of YaRN with its own temperature, which others are measured by.
+
+    Args:
+        task: what it is for.
+    """
+    return f"YaRN x{task.to / task.trained:.4g}"
 
 
 def clipping(model: nn.Module, task: Task) -> list[Setting]:
@@ -187,14 +211,23 @@ def why_unscaled(model: nn.Module) -> str | None:
     return None if kind == "default" else f"its positions are scaled already ({kind})"
 
 
-def _ramp(theta: float, width: int, trained: int, to: int) -> list[float]:
-    """Divisors of frequencies: 1 for waves of four turns or more, s for those of less than one.
+def ramp(model: nn.Module, task: Task, *, slow: float, fast: float) -> list[float]:
+    """Divisors of frequencies: 1 for waves of `fast` turns or more, s for those of `slow` or less.
 
-    Turns are counted within the trained length; in between divisors are geometric.
+    Turns are counted within the trained length; in between divisors are geometric in them.
+
+    Args:
+        model: has the frequencies.
+        task: says s, the length over the trained one.
+        slow: turns below which a wave is slowed fully.
+        fast: turns above which it is not.
     """
-    turns = [trained / (2 * math.pi * theta ** (i / width)) for i in range(0, width, 2)]
-    shares = [min(1.0, max(0.0, 1 - math.log(max(t, 1e-9)) / math.log(4))) for t in turns]
-    return [(to / trained) ** share for share in shares]
+    frequencies = rotary.rotary_modules(model)[0]._buffers["inv_freq"]
+    assert frequencies is not None
+    turns = (frequencies.double() * task.trained / (2 * math.pi)).log()
+    share = (math.log(fast) - turns) / (math.log(fast) - math.log(slow))
+    divisors: list[float] = ((task.to / task.trained) ** share.clamp(0, 1)).tolist()
+    return divisors
 
 
 def _longrope_factor(trained: int, to: int) -> float:

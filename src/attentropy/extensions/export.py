@@ -6,7 +6,7 @@ transformers itself and compared with the steered model.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from attentropy.models.rope.settings import Rope
 from attentropy.models.steer.steer import steer
 
 BUDGET = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2, torch.float64: 1e-8}
+QUANTISED = ("hf_quantizer", "is_quantized", "quantization_method")
 TOKENS = 48  # tokens that the written model is compared on
 
 
@@ -50,6 +51,21 @@ def check_exportable(model: nn.Module, plan: Plan | None = None) -> None:
             query_rows(model.get_submodule(layer), layer)
 
 
+def why_no_factors(model: nn.Module, layers: Iterable[str]) -> str | None:
+    """Why the weights of a model cannot hold factors of heads, in words; None if they can.
+
+    Args:
+        model: the model.
+        layers: names of the modules that attend.
+    """
+    try:
+        for layer in layers:
+            query_rows(model.get_submodule(layer), layer)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
 def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any = None) -> None:
     """Write a folder that transformers loads and that gives the logits of steer(model, plan).
 
@@ -68,6 +84,8 @@ def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any =
     state = {**model.state_dict(), **dict(_scaled(model, plan))}
     with _as_plain(model):
         own.save_pretrained(folder, state_dict=state)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
     config.architectures = [type(model).__name__]
     config.dtype = next(model.parameters()).dtype
     config.save_pretrained(folder)
@@ -164,11 +182,10 @@ def _scaled(model: nn.Module, plan: Plan) -> Iterator[tuple[str, Tensor]]:
 @contextmanager
 def _as_plain(model: Any) -> Iterator[None]:
     """Inside the block, weights that came from a quantised file are ordinary weights."""
-    before = getattr(model, "is_quantized", None)
-    if before is not None:
-        model.is_quantized = False
+    before = {name: vars(model)[name] for name in QUANTISED if name in vars(model)}
+    for name in before:
+        delattr(model, name)
     try:
         yield
     finally:
-        if before is not None:
-            model.is_quantized = before
+        vars(model).update(before)

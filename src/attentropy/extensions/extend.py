@@ -21,18 +21,23 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
-from attentropy.extensions.export import check_exportable
+from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
 from attentropy.extensions.reading import tried
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
 from attentropy.models.losses.paired import paired
+from attentropy.models.losses.reading import device_of
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
 LAST = 1024
 FEW, ENOUGH = 3, 24576  # texts at least; tokens of all texts where they are short
+LEFT_OUT = (
+    "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
+    "clipped positions."
+)
 Tell = Callable[[str], object]
 Keep = Callable[[Record], object]
 
@@ -66,7 +71,7 @@ def extend(
         texts: number of texts that judge, at least 3 and more of short ones by default; their
             ends do not overlap.
         finalists: number of candidates that read all texts, besides truncation and the untouched
-            model; as many from the probe, and what it cannot judge, read a third of them.
+            model; as many families of the probe, YaRN, and what no probe can judge read a third.
         per_head: fit a temperature for each head too.
         exported: choose only what `export` can write; refuses at once what it cannot.
         done: the record of a stopped extension of the same model and tokens.
@@ -74,13 +79,23 @@ def extend(
         keep: receives the record after every measurement.
     """
     ids, texts = _check(model, tokens, to, texts)
-    task = _task(model, ids, to=to, trained=trained)
+    task = task_of(model, ids, to=to, trained=trained)
+    if to <= task.trained:
+        raise ArgumentError("to", f"beyond the trained length {task.trained}", to)
+    record = _begun(done, task, ids)
     if exported:
         check_exportable(model)
-    record = _begun(done, task, ids)
+        for text in _left_out(model, task):
+            record.note(text)
+            tell(text)
     work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep)
-    work.screen(per_head=per_head)
-    work.try_all(finalists, exported=exported)
+    training = model.training
+    model.eval()
+    try:
+        work.screen(per_head=per_head)
+        work.try_all(finalists, exported=exported)
+    finally:
+        model.train(training)
     record.complete = True
     keep(record)
     return Extension(record, model, exported=exported)
@@ -120,9 +135,15 @@ class _Extending:
         positions = kinds.of_positions(self.model, self.task)
         scales = [Setting(name="log n", log_length=True)]
         self._screen([plain, *positions, *scales])
-        best = self.record.candidate(self._ranked()[0])
-        if f"{best.name}, fitted temperature" not in self._names() and best.heads is None:
+        best = self._fittest([*positions, *scales])
+        if f"{best.name}, fitted temperature" not in self._names():
             self._fit(best, per_head=per_head)
+
+    def _fittest(self, candidates: list[Setting]) -> Setting:
+        """The best of the probe that is made for the length asked for: it overrates larger ones."""
+        made = [one for one in candidates if one.reach in (None, self.task.to)]
+        order = self._ranked()
+        return min(made, key=lambda one: order.index(one.name))
 
     def _fit(self, best: Setting, *, per_head: bool) -> None:
         """Temperatures on the best positions: entropy held, one for all, one for each head."""
@@ -182,14 +203,20 @@ class _Extending:
                 self._try(self.record.candidate(name), haystacks, window)
 
     def _shortlist(self, count: int, *, exported: bool) -> list[Setting]:
-        """The best of the probe, and what it cannot judge."""
-        ranked = [name for name in self._ranked() if name != UNTOUCHED]
-        probed = [self.record.candidate(name) for name in ranked]
+        """The best of each family by the probe, YaRN as published, and what no probe can judge."""
+        probed = [self.record.candidate(name) for name in self._ranked() if name != UNTOUCHED]
         others = [*kinds.clipping(self.model, self.task), *kinds.windows(self.task)]
         if exported:
+            why = why_no_factors(self.model, self.task.layers)
             probed = [one for one in probed if one.by_row is None]
+            probed = [one for one in probed if why is None or not one.has_factors]
             others = []
-        return [*probed[:count], *others]
+        families: dict[str, Setting] = {}
+        for one in probed:
+            families.setdefault(one.family, one)
+        published = [one for one in probed if one.name == kinds.published(self.task)]
+        best = [one for one in list(families.values())[:count] if one not in published]
+        return [*published, *best, *others]
 
     def _haystacks(self) -> list[Haystack]:
         """Texts with passkeys in them, if the model can find them at its trained length."""
@@ -248,21 +275,33 @@ class _Extending:
         return [one.candidate for one in order]
 
 
-def _task(model: nn.Module, ids: Tensor, *, to: int, trained: int | None) -> Task:
+def _left_out(model: nn.Module, task: Task) -> list[str]:
+    """What cannot be exported, in sentences."""
+    why = why_no_factors(model, task.layers)
+    return [LEFT_OUT, *([] if why is None else [f"Factors of heads are left out: {why}."])]
+
+
+def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | None = None) -> Task:
+    """From which length to which, and the heads of each layer that attends.
+
+    Args:
+        model: the model.
+        ids: tokens [n], of which it reads a few.
+        to: the length that it shall read; None is twice the trained one.
+        trained: the trained length; None asks the model and its config.
+    """
     if trained is None:
         known = trained_length(model)
         if known is None:
             rule = "given, for neither the model nor its config says it"
             raise ArgumentError("trained", rule, None)
         trained = known.tokens
-    if to <= trained:
-        raise ArgumentError("to", f"beyond the trained length {trained}", to)
     with torch.no_grad(), watch(model) as seen:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        model(ids[None, : min(16, len(ids))].to(device))
+        model(ids[None, :16].to(device_of(model)))
     layers: dict[str, int] = {}
     for row in seen.heads():
         layers[row.layer] = max(layers.get(row.layer, 0), row.head + 1)
+    to = 2 * trained if to is None else to
     return Task(model=type(model).__name__, trained=trained, to=to, layers=layers)
 
 

@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from torch import nn
 
 from attentropy.extensions import serving
@@ -11,9 +12,10 @@ from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, plan
 from attentropy.extensions.export import export
 from attentropy.extensions.reading import Attempt
 from attentropy.extensions.record import ExtensionError, Record
-from attentropy.models.losses.paired import Paired, paired
-from attentropy.models.plan import Plan
+from attentropy.models.losses.paired import SURE, Paired, paired
+from attentropy.models.plan import Judged, Plan
 from attentropy.models.record.tables import Printed
+from attentropy.models.rope.rotary import rope_parameters
 
 NEAR = 0.03  # nats per token above truncation that an extension may cost
 
@@ -41,6 +43,11 @@ class Outcome(NamedTuple):
     def is_near(self) -> bool:
         """Is its loss at most that of truncation, but for 0.03?"""
         return self.loss.difference <= NEAR
+
+    @property
+    def is_surely_near(self) -> bool:
+        """Is it so with two standard errors more?"""
+        return self.is_near and self.loss.difference + SURE * (self.loss.error or 0.0) <= NEAR
 
     @property
     def is_worse(self) -> bool:
@@ -112,8 +119,20 @@ class Extension:
 
     @property
     def plan(self) -> Plan | None:
-        """What `steer` takes; None if nothing helps, or if no plan can say it (windows)."""
-        return None if self.best is None else plan_of(self.best, self.record.task)
+        """What `steer` takes, with what it did; None if nothing helps, or no plan can say it."""
+        plan = None if self.best is None else plan_of(self.best, self.record.task)
+        if plan is None or self.best is None:
+            return None
+        record = self.record
+        change = _beside(record, UNTOUCHED, self.best.name)
+        judged = Judged(
+            length=record.task.to,
+            last=record.last,
+            held_out=True,
+            change=paired(*_columns(change, "losses")),
+            truncation=_outcome(record, self.best.name).loss,
+        )
+        return msgspec.structs.replace(plan, judged=judged)
 
     @property
     def sentence(self) -> str:
@@ -123,9 +142,12 @@ class Extension:
         by_name = {one.name: one for one in self.outcomes}
         if self.best is None:
             whole = by_name[UNTOUCHED]
-            if whole.loss.difference <= NEAR:
+            if whole.is_surely_near:
                 return f"{at} the model needs no extension: untouched, its loss is {whole.loss}."
-            return f"{at} nothing that was tried beats reading the last {task.trained:,} only."
+            return (
+                f"{at} nothing that was tried beats reading the last {task.trained:,} only by two "
+                "standard errors."
+            )
         one = by_name[self.best.name]
         found = f", and {one.hits} of {one.asked} passkeys are found" if one.asked else ""
         return (
@@ -193,7 +215,8 @@ class Extension:
         plan = self.plan
         assert plan is not None
         export(self.model, plan, folder, tokenizer=tokenizer)
-        return serving.lines(plan, folder)
+        theta = None if plan.rope is None else rope_parameters(self.model).get("rope_theta")
+        return serving.lines(plan, folder, theta=theta)
 
     def save(self, path: str | Path) -> None:
         """Write everything that was measured.
@@ -204,10 +227,14 @@ class Extension:
         Path(path).write_bytes(self.record.encoded())
 
 
+def _beside(record: Record, home: str, name: str) -> list[tuple[Attempt, Attempt]]:
+    """Attempts of two candidates on the texts that both have read."""
+    first = {trial.window: trial for trial in record.of(home)}
+    return [(first[t.window], t) for t in record.of(name) if t.window in first]
+
+
 def _outcome(record: Record, name: str) -> Outcome:
-    trials = record.of(name)
-    home = {trial.window: trial for trial in record.of(TRUNCATED)}
-    both = [(home[trial.window], trial) for trial in trials if trial.window in home]
+    both = _beside(record, TRUNCATED, name)
     loss = paired(*_columns(both, "losses"))
     asked = sum(len(trial.digits) for _, trial in both)
     return Outcome(

@@ -8,12 +8,13 @@ from pathlib import Path
 from attentropy.models.plan import Plan
 
 
-def lines(plan: Plan, folder: str | Path) -> list[str]:
+def lines(plan: Plan, folder: str | Path, *, theta: float | None = None) -> list[str]:
     """Commands of vLLM and llama.cpp for an exported folder.
 
     Args:
         plan: what was exported.
         folder: where it is.
+        theta: the base of the model's frequencies, which an override has to repeat.
     """
     found = [
         "from transformers import AutoModelForCausalLM",
@@ -23,7 +24,7 @@ def lines(plan: Plan, folder: str | Path) -> list[str]:
     if rope is None:
         return [*found, shlex.join(["vllm", "serve", str(folder)])]
     settings = {
-        "rope_parameters": rope.parameters({}),
+        "rope_parameters": rope.parameters({} if theta is None else {"rope_theta": theta}),
         "max_position_embeddings": rope.max_position_embeddings,
     }
     vllm = ["vllm", "serve", str(folder), "--max-model-len", str(rope.max_position_embeddings)]

@@ -87,7 +87,7 @@ def test_complaints_about_models(tmp_path):
     assert "MODEL nowhere/at-all does not exist" in done.output
     done = call("sparsity", "--model", "scans.tiny:make", *out)
     assert done.exit_code == 2
-    assert "--model must be left out: only noise and scales take one" in done.output
+    assert "--model must be left out: only noise, scales and extend take one" in done.output
     done = call("noise", "--tokens", "nowhere.npy", *out)
     assert done.exit_code == 2
     assert "--tokens nowhere.npy does not exist" in done.output

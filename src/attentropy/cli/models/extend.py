@@ -106,8 +106,10 @@ def _written(found: "Extension", out: Path, folder: Path | None, source: "Source
     if found.plan is not None:
         write_atomically(out / "plan.json", found.plan.to_json().encode())
     _draw(found, out / "extend.png")
-    if folder is None or found.best is None:
+    if folder is None:
         return []
+    if found.best is None:
+        return [f"Nothing is written to {folder}, for nothing that was tried helps."]
     return found.export(folder, tokenizer=_tokenizer(source))
 
 

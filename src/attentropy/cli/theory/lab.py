@@ -19,7 +19,7 @@ if TYPE_CHECKING:
               help="How many seeds, from 0 on.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
-@click.option("--model", help="Whose real heads to take (noise, scales): as MODEL of scan.")
+@click.option("--model", help="Whose heads to take (noise, scales, extend): as MODEL of scan.")
 @click.option(
     "--tokens",
     type=click.Path(path_type=Path),
@@ -81,11 +81,14 @@ def _given(
     from attentropy.scans.loading.sources import Permissions, Placement, load
 
     if experiment.on is None:
-        raise ArgumentError("--model", "left out: only noise and scales take one", repr(model))
+        raise ArgumentError(
+            "--model", "left out: only noise, scales and extend take one", repr(model)
+        )
     source = load(model, Placement(), Permissions())
     text = inputs.from_sample(source) if tokens is None else inputs.from_file(tokens, source)
     name = (EMBEDDED if model is None else model) + ("" if tokens is None else f" on {tokens}")
-    given = Given(source.model, text.ids, name, source.about.maximum_length)
+    longest = source.about.maximum_length
+    given = Given(source.model, text.ids, name, longest, source.encode)
     options = ["--model", model] if model is not None else []
     return experiment.on(given), (*options, *(["--tokens", str(tokens)] if tokens else []))
 

@@ -18,6 +18,7 @@ HOMES = {
     "stability": "stability",
     "alarms": "alarms",
     "dynamics": "dynamics",
+    "extend": "contexts.extend",
 }  # name -> file of attentropy.lab.experiments
 
 

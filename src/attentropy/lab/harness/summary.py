@@ -29,11 +29,16 @@ def summary(
         experiment.question,
         ran(about),
         *(f"- {line}" for line in experiment.conclude(results)),
-        *(f"**{t.title}**\n\n{markdown(t, derived)}" for t in experiment.tables),
+        *(f"**{t.title}**\n\n{markdown(t, derived)}" for t in _filled(experiment, derived)),
         *(f"![{f.title}]({at}{f.name}.png)" for f in experiment.figures),
     ]
     joined = "\n\n".join(parts) + "\n"
     return joined.replace("\n\n- ", "\n- ").replace(f"{ran(about)}\n- ", f"{ran(about)}\n\n- ")
+
+
+def _filled(experiment: Experiment, results: RunResults) -> list[TableSpec]:
+    """The tables for which there are numbers."""
+    return [t for t in experiment.tables if results.where(**t.where).values(t.metric)]
 
 
 def ran(about: dict[str, Any]) -> str:

@@ -36,12 +36,14 @@ class Given:
         tokens: ids of a text that it reads, one row.
         name: of the model in results.
         longest: largest number of tokens that the model takes; None is no limit.
+        encode: a string to ids, for experiments that ask questions; None if there is none.
     """
 
     model: nn.Module
     tokens: Tensor
     name: str
     longest: int | None = None
+    encode: Callable[[str], list[int]] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module):

@@ -1,0 +1,1 @@
+"""Models past the length that they were trained at."""
