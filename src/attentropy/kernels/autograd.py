@@ -64,7 +64,7 @@ def unbatched(kernel: str, *grads: Tensor | None) -> None:
         ) from None
 
 
-class _Mixed(torch.autograd.Function):
+class _Weighted(torch.autograd.Function):
     """weights @ v for finite numbers, whose gradient is kept from hidden keys even if it is NaN."""
 
     generate_vmap_rule = True
@@ -101,5 +101,5 @@ def mixed(weights: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
         v: finite, [B,H,K,Dv].
         hidden: bool [B,H,Q,K], True where a key is hidden.
     """
-    found: Tensor = _Mixed.apply(weights, v, hidden)
+    found: Tensor = _Weighted.apply(weights, v, hidden)
     return found
