@@ -25,6 +25,7 @@ from attentropy.models.intercept import recomputed, registry, tracking
 from attentropy.models.intercept.candidates import looks_like_cross
 from attentropy.models.intercept.tracking import STATE, Tracked, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.measures import RECORDED
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask, from_call
 
@@ -77,7 +78,7 @@ def ask(module: nn.Module, given: ModelInputs) -> ModelCall:
     """The call that a module makes, as it is steered to make it."""
     mask = given.mask
     q, k, options = changed(module, given.q, given.k, given.options._replace(mask=mask.seen))
-    call = resolve(q, k, given.v, options)
+    call = resolve(q, k, given.v, options._replace(stats=RECORDED))
     if options.mask is not mask.seen:
         mask = mask.seeing(call.seen)
     elif call.bias is not None and mask.choice_from is not None:
