@@ -64,11 +64,7 @@ def unbatched(kernel: str, *grads: Tensor | None) -> None:
         ) from None
 
 
-<<<<<<< HEAD
-class _MixedValues(torch.autograd.Function):
-=======
 class _Weighted(torch.autograd.Function):
->>>>>>> numbers25
     """weights @ v for finite numbers, whose gradient is kept from hidden keys even if it is NaN."""
 
     generate_vmap_rule = True
@@ -105,9 +101,5 @@ def mixed(weights: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
         v: finite, [B,H,K,Dv].
         hidden: bool [B,H,Q,K], True where a key is hidden.
     """
-<<<<<<< HEAD
-    found: Tensor = _MixedValues.apply(weights, v, hidden)
-=======
     found: Tensor = _Weighted.apply(weights, v, hidden)
->>>>>>> numbers25
     return found

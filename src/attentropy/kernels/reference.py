@@ -69,12 +69,7 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
     one = call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
     rows = Rows(one, *stats)  # type: ignore[arg-type]
-<<<<<<< HEAD
-    if rows.varentropy is not None and rows.entropy is not None:
-        # a smaller entropy may underflow first
-=======
     if rows.varentropy is not None and rows.entropy is not None:  # the smaller underflows first
->>>>>>> numbers25
         flat = rows.varentropy.masked_fill(rows.entropy == 0, 0.0)
         rows = rows._replace(varentropy=flat)
     return weights, rows
