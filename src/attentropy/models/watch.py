@@ -30,6 +30,7 @@ from attentropy.models.intercept import (
     softmax,
     tracking,
 )
+from attentropy.models.intercept.verify import MODES
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.profile import Profile, profiles
@@ -46,7 +47,12 @@ class NothingRecorded(AttentropyError, RuntimeError):
 
 
 def watch(
-    model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+    model: nn.Module,
+    *,
+    every: int = 1,
+    keep: str = "mean",
+    sample: int | None = 8,
+    verify: str = "first",
 ) -> "Watch":
     """Collect statistics of every attention call of `model` while the `with` block runs.
 
@@ -57,19 +63,28 @@ def watch(
         sample: how many rows of a long call are looked at key by key, for distance, previous
             share, received concentration, spread, positional share and twins; short calls (up to
             2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
+        verify: "first" computes the first call that a module makes in each way by the model's own
+            function too, and compares; "always" every call, and "never" none. A module whose
+            output differs keeps its own function.
     """
-    return Watch(model, every=every, keep=keep, sample=sample)
+    return Watch(model, every=every, keep=keep, sample=sample, verify=verify)
 
 
 class Watch:
     """A running watch: `start` and `stop`, or a `with` block; then read `heads()`."""
 
     def __init__(
-        self, model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+        self,
+        model: nn.Module,
+        *,
+        every: int = 1,
+        keep: str = "mean",
+        sample: int | None = 8,
+        verify: str = "first",
     ) -> None:
-        _check(model, every, keep, sample)
+        _check(model, every, keep, sample, verify)
         self.model = model
-        self.recorder = Recorder(every=every, keep=keep, sample=sample)
+        self.recorder = Recorder(every=every, keep=keep, sample=sample, verify=verify)
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, reduce.Shared] | None = None
         self._told: set[str] = set()
@@ -173,9 +188,8 @@ class Watch:
         """Attach a record to every module that may call attention; count the model's passes."""
         named = list(candidates.may_attend(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
-        register = huggingface.register if huggingface.is_model(self.model) else None
         found = [*(module for _, module in named), self.model]
-        attached, untrack = tracking.track(found, when_copied=register)
+        attached, untrack = tracking.track(found)
         undo.callback(untrack)
         for (name, module), one in zip(named, attached, strict=False):
             owner = known.get(name) or self._new_owner(name, module)
@@ -202,9 +216,8 @@ class Watch:
         return owner
 
     def _take_over(self, undo: ExitStack) -> None:
-        known = huggingface.is_model(self.model)
-        if known and not huggingface.must_keep_eager(self.model):
-            undo.callback(huggingface.hold(self.model))
+        if huggingface.is_model(self.model):
+            undo.callback(huggingface.hold())
         for hold in (sdpa.hold, compute.hold_recording, softmax.hold):
             undo.callback(hold())
 
@@ -258,12 +271,14 @@ def _why(model: nn.Module, recorder: Recorder) -> str:
     )
 
 
-def _check(model: nn.Module, every: int, keep: str, sample: int | None) -> None:
+def _check(model: nn.Module, every: int, keep: str, sample: int | None, verify: str) -> None:
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ArgumentError("every", "an integer >= 1", repr(every))
     if keep not in ("mean", "rows"):
         raise ArgumentError("keep", '"mean" or "rows"', repr(keep))
+    if verify not in MODES:
+        raise ArgumentError("verify", '"first", "always" or "never"', repr(verify))
     if sample is not None and (not isinstance(sample, int) or sample < 1):
         raise ArgumentError("sample", "an integer >= 1, or None", repr(sample))

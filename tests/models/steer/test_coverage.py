@@ -121,7 +121,7 @@ def test_copies_tell_too(copied):
 def test_calls_of_sdpa_that_attend_does_not_take_are_told():
     class Mixed(nn.Module):
         def forward(self, x):
-            return F.scaled_dot_product_attention(x[:, None], x[:, :, None], x[:, :, None])
+            return F.scaled_dot_product_attention(x[:, None], x, x)[:, 0]
 
     class Twice(nn.Module):
         def __init__(self):

@@ -7,6 +7,7 @@ the weights afterwards is not seen, so there is no output norm.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,7 +81,8 @@ def _observe(logits: Tensor, weights: Tensor) -> None:
     seen = (s > nowhere(logits.dtype)) & ((s > FAR / 2) | (p > 0))
     mask = read_table(seen, Extent(*shape, s.device), cross=owner.kind == "cross")
     asked = ModelCall(_call(s, mask), _without_padding(mask))
-    owner.recorder.record(owner, asked, None, _stats(s, p, seen))
+    record = partial(owner.recorder.record, owner, asked, None, _stats(s, p, seen))
+    record() if STATE.held is None else STATE.held.append(record)
 
 
 def _call(s: Tensor, mask: ModelMask) -> Call:

@@ -14,18 +14,20 @@ class Recorder:
     """Counts forward passes of the watched model and fills the slots of its owners.
 
     `every` records one forward pass in so many; `keep` is "mean" or "rows"; `sample` bounds the
-    rows per call whose weights are looked at one by one. `missed` says of each module that could
-    not be recorded how it attends.
+    rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed`
+    says of each module that could not be recorded how it attends, and `beside` of each whose own
+    function serves why.
     """
 
-    def __init__(self, *, every: int, keep: str, sample: int | None) -> None:
-        self.every, self.keep, self.sample = every, keep, sample
+    def __init__(self, *, every: int, keep: str, sample: int | None, verify: str = "first") -> None:
+        self.every, self.keep, self.sample, self.verify = every, keep, sample, verify
         self.owners: list[Owner] = []
         self.forwards = 0
         self.inside = False
         self.recording = True
         self.training_only = False
         self.missed: dict[str, str] = {}
+        self.beside: dict[str, str] = {}
         self._counted: Tensor | None = None
 
     def begin(self, model: nn.Module) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import compute, sdpa, softmax
+from attentropy.models.intercept import compute, huggingface, sdpa, softmax
 from attentropy.models.intercept.registry import Undo
 from attentropy.models.record.recorder import each
 from attentropy.models.steer.changes import Touch
@@ -34,10 +34,11 @@ class Reached:
     touches: list[Touch]
     everywhere: bool
     told: bool = False
+    hugging: bool = False
     _listening: Any = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _steered_copy, (self.touches, self.everywhere, self.told)
+        return _steered_copy, (self.touches, self.everywhere, self.told, self.hugging)
 
     def listen(self) -> None:
         """Notice attention that is computed by hand, until it has been told or nobody is there."""
@@ -79,14 +80,19 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def hold_all() -> list[Undo]:
-    """Take over the calls that steer() changes, until the functions returned are called."""
-    return [sdpa.hold(), compute.hold_steering()]
+def hold_all(*, hugging: bool) -> list[Undo]:
+    """Take over the calls that steer() changes, until the functions returned are called.
+
+    Args:
+        hugging: those of transformers' attention interface, too.
+    """
+    held: list[Undo] = [sdpa.hold(), compute.hold_steering()]
+    return [*held, huggingface.hold()] if hugging else held
 
 
-def _steered_copy(touches: list[Touch], everywhere: bool, told: bool) -> Reached:
-    reached = Reached(touches, everywhere, told)
-    for undo in hold_all():
+def _steered_copy(touches: list[Touch], everywhere: bool, told: bool, hugging: bool) -> Reached:
+    reached = Reached(touches, everywhere, told, hugging)
+    for undo in hold_all(hugging=hugging):
         weakref.finalize(reached, undo).atexit = False  # with the copy
     if not told:
         reached.listen()

@@ -140,8 +140,7 @@ class Steered:
         self, model: nn.Module, found: list[nn.Module], changes: dict[nn.Module, Change]
     ) -> None:
         """Track all modules, for calls of those without a change are not of what is around them."""
-        register = huggingface.register if huggingface.is_model(model) else None
-        attached, untrack = track(found, when_copied=register)
+        attached, untrack = track(found)
         self._undo.append(untrack)
         for module, one in zip(found, attached, strict=True):
             if module in changes:
@@ -162,10 +161,8 @@ class Steered:
             self._undo.append(registry.replace(one, "ring", Spreading(ring)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        if huggingface.is_model(model):
-            self._undo.append(huggingface.hold(model))
-        self._undo.extend(hold_all())
-        reached = Reached(self._touches, layers is None)
+        self._undo.extend(hold_all(hugging=huggingface.is_model(model)))
+        reached = Reached(self._touches, layers is None, hugging=huggingface.is_model(model))
         self._undo.append(model.register_forward_hook(reached).remove)
         if not is_compiled(model):
             reached.listen()
