@@ -15,6 +15,7 @@ from attentropy.attention.attend import run
 from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options, check_tensors, resolve
 from attentropy.core.results import Attended
 from attentropy.core.visibility import ALL
@@ -22,6 +23,7 @@ from attentropy.core.weights import Gumbel, Softmax
 from attentropy.kernels.attended import attended
 from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.intercept import recomputed, registry, tracking, verify
+from attentropy.models.intercept.arguments import from_elsewhere
 from attentropy.models.intercept.candidates import looks_like_cross
 from attentropy.models.intercept.tracking import (
     STATE,
@@ -97,6 +99,8 @@ def answer(module: nn.Module, made: Intercepted) -> Any:
     if owner is None and not attached.changes:
         with computing():
             return made.own()
+    if attached.changes and _acts_on_softmax(attached, made):
+        return made.own()
     if torch.compiler.is_compiling():  # a graph cannot compare
         serves = bool(attached.changes) or not (made.by_softmax or made.dropout)
         return served(module, made, owner) if serves else _beside(module, made, owner)
@@ -114,6 +118,22 @@ def answer(module: nn.Module, made: Intercepted) -> Any:
         return served(module, made, owner)
     except Exception as error:
         return _alone(module, made, _refused(module, made, error))
+
+
+def _acts_on_softmax(attached: Tracked, made: Intercepted) -> bool:
+    """Is the model's own function steered, at its softmax?
+
+    A factor is that of the whole logit, and beside a bias, a softcap or a sink the scores are not
+    all of it.
+    """
+    if not made.by_softmax or any(c.not_by_softmax is not None for c in attached.changes):
+        return False
+    try:
+        _, _, _, options, mask = made.read()
+    except Exception:
+        return True
+    beside = (options.bias, options.softcap, options.sink, mask.seen.added)
+    return any(part is not None for part in beside)
 
 
 def served(module: nn.Module, made: Intercepted, owner: Owner | None) -> Any:
@@ -280,8 +300,11 @@ def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Te
             "keys; ring_attend() and attentropy.nn return exact statistics"
         )
     options = given.options._replace(mask=ring.mask(module, given))
-    q, k, options = changed(module, given.q, given.k, options)
-    return ring.attend(q, k, given.v, options).out
+    # a model repeats the heads of keys or not as its mask is, which ranks may have in other forms
+    group = given.q.shape[1] // given.k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (given.k, given.v))
+    q, k, options = changed(module, given.q, k, options)
+    return ring.attend(q, k, v, options).out
 
 
 def _wanting(owner: Owner | None) -> Owner | None:
@@ -332,8 +355,16 @@ def miss(module: nn.Module | None, how: str) -> None:
         owner.recorder.missed[owner.name] = how
 
 
-def is_cross(module: nn.Module) -> bool:
-    """Cross-attention, as the watch has found it, or else by the class of the module."""
+def is_cross(module: nn.Module, extent: Extent) -> bool:
+    """Cross-attention, as the arguments of the running modules tell, or else names.
+
+    Args:
+        module: makes the call.
+        extent: sizes of the call.
+    """
+    told = from_elsewhere(extent.queries, extent.keys)
+    if told is not None:
+        return told
     owner = owner_of(module)
     return looks_like_cross("", module) if owner is None else owner.kind == "cross"
 
@@ -387,13 +418,13 @@ def _recorded(call: Call, compute: Callable[[], Attended]) -> Attended:
 def _record_attend(call: Call, found: Attended) -> None:
     module = tracking.current()
     owner = _wanting(owner_of(module))
-    if owner is None or not call.q.numel() or not call.k.shape[2]:
+    if module is None or owner is None or not call.q.numel() or not call.k.shape[2]:
         return
     untraced = _untraced(call) if torch.compiler.is_compiling() else None
     if untraced is not None:
         miss(module, f"{untraced} in a compiled graph")
         return
-    mask = from_call(call, cross=owner.kind == "cross")
+    mask = from_call(call, cross=is_cross(module, call.seen.extent))
     owner.recorder.record(owner, ModelCall(call, mask), found.out.detach(), found.stats)
 
 

@@ -9,8 +9,7 @@ seen.
 
 import sys
 from collections.abc import Callable
-from functools import cache, partial
-from inspect import signature
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,8 +129,8 @@ def _mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None) ->
     batch, heads, queries, _ = query.shape
     extent = Extent(batch, heads, queries, key.shape[2], query.device)
     if mask is None:
-        return everything(extent, cross=is_cross(module))
-    return from_table(mask, extent, cross=is_cross(module))
+        return everything(extent, cross=is_cross(module, extent))
+    return from_table(mask, extent, cross=is_cross(module, extent))
 
 
 def _wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:
@@ -162,26 +161,3 @@ def is_one(module: nn.Module | None) -> bool:
     """Is it a transformers model itself?"""
     base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return base is not None and isinstance(module, base)
-
-
-def tokens_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The attention_mask [B,N] that a transformers model is called with.
-
-    Args:
-        module: any module; others than transformers models give None.
-        args: positional arguments of its forward.
-        kwargs: keyword arguments of its forward.
-    """
-    if not is_one(module):
-        return None
-    mask = kwargs.get("attention_mask")
-    place = _place_of_mask(type(module).forward)
-    if mask is None and place is not None and place < len(args):
-        mask = args[place]
-    return mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
-
-
-@cache
-def _place_of_mask(forward: Callable[..., Any]) -> int | None:
-    names = [name for name in signature(forward).parameters if name != "self"]
-    return names.index("attention_mask") if "attention_mask" in names else None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import FLOATS, Options
-from attentropy.models.intercept import registry, tracking, verify
+from attentropy.models.intercept import early, registry, tracking, verify
 from attentropy.models.intercept.compute import (
     Intercepted,
     ModelInputs,
@@ -36,9 +36,14 @@ from attentropy.models.record.model_masks import (
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
-def hold() -> registry.Undo:
-    """Take over calls by tracked modules, until the function returned is called."""
-    return registry.hold("F.scaled_dot_product_attention", _apply)
+def hold(model: nn.Module | None = None) -> registry.Undo:
+    """Take over calls by tracked modules, until the function returned is called.
+
+    Args:
+        model: names that its own code has bound to the function are taken over as well.
+    """
+    held = registry.hold("F.scaled_dot_product_attention", _apply)
+    return registry.together(held, early.hold(model, TAKEN))
 
 
 def _apply() -> registry.Undo:
@@ -98,6 +103,11 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return scaled_dot_product_attention
 
 
+_PLAIN = F.scaled_dot_product_attention
+TAKEN = {id(_PLAIN): (_PLAIN, _taken_over(_PLAIN))}
+"""What names that are bound early are replaced by."""
+
+
 def _lead(query: Tensor, key: Tensor, value: Tensor, *, grouped: bool) -> tuple[int, ...]:
     """Sizes of the output before queries: torch broadcasts those of all three."""
     if grouped or query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
@@ -142,9 +152,9 @@ def _mask(
 ) -> ModelMask:
     extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     if mask is not None:
-        return from_table(mask, extent, cross=is_cross(module))
+        return from_table(mask, extent, cross=is_cross(module, extent))
     if not is_causal:
-        return everything(extent, cross=is_cross(module))
+        return everything(extent, cross=is_cross(module, extent))
     return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 

@@ -140,15 +140,15 @@ class Tracked:
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        if torch.compiler.is_compiling():
-            return
-        if self.recorder is not None:
-            self.recorder.begin(module)
         if self.owner is not None:
-            self.owner.enter(module, args, kwargs)
+            self.owner.enter(args, kwargs)
+        if self.recorder is not None and not torch.compiler.is_compiling():
+            self.recorder.begin(module, args, kwargs)
 
     def leave(self) -> None:
         """Tell the watch that the forward of the module has ended, or was ended."""
+        if self.owner is not None:
+            self.owner.leave()
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.end()
 

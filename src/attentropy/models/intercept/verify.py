@@ -39,6 +39,15 @@ def verdict(module: nn.Module, way: Hashable) -> Verdict:
     return None if known is None else known.get(way)
 
 
+def is_known(module: nn.Module) -> bool:
+    """Have calls of a module been compared?
+
+    Args:
+        module: makes the calls.
+    """
+    return module in _verdicts
+
+
 def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     """Keep a verdict; one against attend() is never taken back.
 
