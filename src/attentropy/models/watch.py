@@ -30,10 +30,10 @@ from attentropy.models.intercept import (
     kernels,
     registry,
     sdpa,
-    softmax,
     tracking,
 )
 from attentropy.models.intercept.arguments import PADDED, names_of
+from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.candidates import is_compiled
 from attentropy.models.intercept.census import slip_of
 from attentropy.models.intercept.verify import MODES, is_known

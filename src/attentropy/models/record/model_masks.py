@@ -8,7 +8,7 @@ One rule tells which keys a float table hides, be it by -inf, the lowest number 
 -100: those to whose logit it adds at least 90 less than to the largest of the row. Their weight is
 below e^-90 of it, unless the scores themselves differ as much. Such keys do not count as visible.
 What is computed keeps the numbers of the model, except for 9000 and more, which become -inf. A row
-whose keys are all as low is as the model has it: uniform.
+whose keys are all as low is as the model has it, uniform, and does not count: it sees nothing.
 """
 
 import threading
@@ -41,6 +41,7 @@ class ModelMask:
             cross-attention.
         cross: the keys come from elsewhere.
         is_causal: no query sees a key after its own; a bool tensor [] in a compiled graph.
+        blind: queries from which finite numbers hide all keys, broadcastable to [B,H,Q].
         first: the first key that any query of an entry sees, [1 or B,1,1]; None if it is key 0.
         choice_from: the query from which on all see two keys or more; None if it is not known.
         step: the queries continue a cache.
@@ -51,6 +52,7 @@ class ModelMask:
     positions: Tensor | None = None
     cross: bool = False
     is_causal: bool | Tensor = False
+    blind: Tensor | None = None
     first: Tensor | None = None
     choice_from: int | None = None
     step: bool = False
@@ -220,9 +222,10 @@ def _from_float(mask: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
         lowered = (top < -HIDDEN) & ~top.isneginf()
         if bool(((mask == 0) | far).all()) and not bool(lowered.any()):
             return _from_bool(~far, extent, cross=cross)
-    told = _whole(~hidden, extent, cross=cross)
+    told = _whole(~hidden & (top >= -HIDDEN), extent, cross=cross)
     shown = mask.masked_fill(far, -torch.inf)
-    return replace(told, seen=Visibility(extent, added=shown, counted=(~hidden).sum(-1)))
+    seen = Visibility(extent, added=shown, counted=(~hidden).sum(-1))
+    return replace(told, seen=seen, blind=top[..., 0] < -HIDDEN)
 
 
 def _from_bool(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:

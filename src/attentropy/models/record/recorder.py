@@ -147,7 +147,10 @@ def real_queries_of(asked: ModelCall) -> Tensor | None:
         asked: the call that is running.
     """
     batch, _, queries = asked.call.q.shape[:3]
-    return real_queries(batch, queries, cross=asked.is_cross, step=asked.mask.step)
+    real = real_queries(batch, queries, cross=asked.is_cross, step=asked.mask.step)
+    if asked.mask.blind is None:
+        return real
+    return ~asked.mask.blind if real is None else real & ~asked.mask.blind
 
 
 SMALL = 1 << 16

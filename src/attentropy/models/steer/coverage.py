@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import compute, huggingface, kernels, sdpa, softmax
+from attentropy.models.intercept import compute, huggingface, kernels, sdpa
+from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.registry import Undo
 from attentropy.models.record.recorder import each
 from attentropy.models.steer.changes import Touch

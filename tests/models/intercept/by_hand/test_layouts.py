@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from attentropy.models.intercept.layouts import layout_of
+from attentropy.models.intercept.by_hand.layouts import layout_of
 
 
 class Heads(nn.Module):

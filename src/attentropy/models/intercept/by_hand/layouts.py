@@ -8,7 +8,7 @@ from attentropy.models.intercept.candidates import heads_of
 
 
 @dataclass(frozen=True)
-class Layout:
+class LogitsLayout:
     """How logits of a shape become [B,H,Q,K], and back.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layout:
         return x.reshape(self.sizes).permute(inverse)
 
 
-def layout_of(module: nn.Module, logits: Tensor, dim: int) -> Layout:
+def layout_of(module: nn.Module, logits: Tensor, dim: int) -> LogitsLayout:
     """Which dimension of the logits is which.
 
     Args:
@@ -64,15 +64,17 @@ def layout_of(module: nn.Module, logits: Tensor, dim: int) -> Layout:
     for d in queries:
         rows *= shape[d]
     sizes = tuple(shape[d] for d in order)
-    return Layout(order, sizes, (shape[batch], shape[head], rows, shape[last]), len(queries) == 1)
+    return LogitsLayout(
+        order, sizes, (shape[batch], shape[head], rows, shape[last]), len(queries) == 1
+    )
 
 
 def _side_by_side(
     others: list[int], last: int, shape: tuple[int, ...], count: int | None
-) -> Layout:
+) -> LogitsLayout:
     """[B * H,Q,K], or [Q,K] of one head."""
     order = (*others, last)
     sizes = tuple(shape[d] for d in order)
     both, queries = (1, sizes[0]) if len(sizes) == 2 else sizes[:2]
     heads = count if count is not None and both % count == 0 else 1
-    return Layout(order, sizes, (both // heads, heads, queries, sizes[-1]), True)
+    return LogitsLayout(order, sizes, (both // heads, heads, queries, sizes[-1]), True)

@@ -21,13 +21,13 @@ from attentropy.core.results import Stats
 from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.logits import wide
 from attentropy.models.intercept import candidates, early, registry, tracking
+from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
 from attentropy.models.intercept.census import Softmaxed, is_used
 from attentropy.models.intercept.compute import is_cross, leave
-from attentropy.models.intercept.layouts import Layout, layout_of
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
-from attentropy.models.record.model_masks import ModelMask, hidden_keys, read_table
+from attentropy.models.record.model_masks import FAR, ModelMask, hidden_keys, read_table
 
 BY_HAND = "attention computed by hand"
 HOLDERS = (F, torch, torch.Tensor, torch.special)
@@ -131,7 +131,7 @@ def _way(owner: Owner | None, logits: Tensor, dim: int) -> Hashable:
 
 
 def _read(
-    module: nn.Module, layout: Layout, logits: Tensor, weights: Tensor
+    module: nn.Module, layout: LogitsLayout, logits: Tensor, weights: Tensor
 ) -> tuple[ModelCall, None, Stats]:
     """A softmax as a call, and the statistics of its rows."""
     p = layout.rows(wide(weights))
@@ -141,7 +141,7 @@ def _read(
     cross = layout.is_plain and is_cross(module, extent)
     # without a place among the keys, the queries are read as those of cross-attention are
     mask = read_table(seen, extent, cross=cross or not layout.is_plain)
-    mask = mask if mask.cross == cross else replace(mask, cross=cross)
+    mask = replace(mask, cross=cross, blind=s.amax(-1) < -FAR)
     return ModelCall(_call(s, mask), mask), None, _stats(s, p, seen)
 
 
