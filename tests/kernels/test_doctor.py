@@ -1,9 +1,11 @@
 """What is said about this machine."""
 
 import pytest
+import torch
 
 from attentropy.kernels import doctor
 from attentropy.kernels.fused import build, library
+from attentropy.kernels.triton import kernel as triton
 
 
 def test_doctor_fits_one_screen_and_names_the_kernel():
@@ -38,3 +40,22 @@ def test_the_state_of_every_build(monkeypatch, tmp_path):
     (tmp_path / "fused_avx2.so").write_bytes(b"\0" + text.encode() + b"\0")
     assert doctor.doctor().builds["avx2"].startswith("built")
     assert "older" not in doctor.doctor().builds["avx2"]
+
+
+def test_on_a_gpu_it_says_what_would_serve(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
+    monkeypatch.setenv("ATTENTROPY_TILES", "mine.json")
+    monkeypatch.setattr(triton, "INSTALLED", True)
+    found = doctor.doctor()
+    assert found.cuda
+    assert found.gpu.startswith("triton serves on H100 (sm_90), in float16, bfloat16 and float32")
+    assert "measured tile sizes of mine.json" in str(found)
+    monkeypatch.setattr(triton, "INSTALLED", False)
+    assert doctor.doctor().gpu == (
+        "streaming serves on H100 (sm_90); triton, which is faster, is not installed"
+    )
+    monkeypatch.setattr(triton, "INSTALLED", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert "older than the cards" in doctor.doctor().gpu

@@ -38,6 +38,72 @@ def test_one_hot_is_exactly_zero(kernel):
     assert stats.collision.flatten().tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.fixture
+def knowing(kernel):
+    """A kernel that computes varentropy."""
+    if rows([[0.0, 1.0]], kernel=kernel).stats.varentropy.isnan().any():
+        pytest.skip(f"{kernel} lacks varentropy")
+    return kernel
+
+
+def test_one_hot_rows_have_no_varentropy(knowing):
+    _, stats = rows([[0.0, -500.0, -1e30], [1e30, 0.0, -1e30], [5.0, -115, -1e4]], kernel=knowing)
+    assert stats.varentropy.flatten().tolist() == [0.0, 0.0, 0.0]
+
+
+def varentropy_of(scores):
+    """Oracle: rows of logits in float64."""
+    s = scores.double()
+    log_p = s.log_softmax(-1)
+    p = log_p.exp()
+    surprise = log_p.masked_fill(p == 0, 0.0)
+    return (p * (surprise - (p * surprise).sum(-1, keepdim=True)).square()).sum(-1)
+
+
+@pytest.mark.parametrize("level", [0.0, -3.0, 1e4])
+@pytest.mark.parametrize("keys", [1, 2, 77, 1500])
+def test_uniform_rows_have_no_varentropy(knowing, keys, level):
+    stats = rows(torch.full((9, keys), level), kernel=knowing).stats
+    assert stats.varentropy.flatten().tolist() == [0.0] * 9
+
+
+def test_varentropy_is_zero_wherever_entropy_is(knowing):
+    gaps = torch.arange(60.0, 130.0)
+    stats = rows(torch.stack([torch.zeros_like(gaps), -gaps], 1), kernel=knowing).stats
+    assert (stats.varentropy >= 0).all()
+    assert (stats.entropy == 0).any()
+    assert (stats.varentropy[stats.entropy == 0] == 0).all()
+
+
+@pytest.mark.parametrize("spread", [1e-3, 0.03, 1.0, 5.0])
+@pytest.mark.parametrize("keys", [5, 77, 700, 3000])
+def test_varentropy_keeps_its_digits(knowing, keys, spread):
+    scores = torch.randn(20, keys, generator=torch.Generator().manual_seed(keys)) * spread
+    scores[::2, keys // 3] += 1.0 + 3 * spread  # one key above a flat rest
+    want = varentropy_of(scores)
+    got = rows(scores, kernel=knowing).stats.varentropy[0, 0]
+    assert got.dtype == torch.float32
+    assert ((got - want).abs() <= 1e-5 * want).all()
+
+
+def test_a_maximum_that_comes_late_costs_varentropy_nothing(knowing):
+    scores = torch.randn(12, 2000, generator=torch.Generator().manual_seed(0)).double()
+    scores[:, 1200] = torch.linspace(5, 60, 12)
+    scores[:, 1900] = torch.linspace(0, 75, 12)
+    want = varentropy_of(scores.float())
+    got = rows(scores, kernel=knowing).stats.varentropy[0, 0]
+    torch.testing.assert_close(got.double(), want, atol=1e-30, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_varentropy_of_every_dtype_is_float32(knowing, dtype):
+    q, k, v = (torch.randn(1, 2, 40, 16).to(dtype) for _ in range(3))
+    stats = at.attend(q, k, v, mask=at.causal, kernel=knowing).stats
+    s = (q.double() @ k.double().mT / 4).masked_fill(~torch.ones(40, 40).tril().bool(), -math.inf)
+    assert stats.varentropy.dtype == torch.float32
+    torch.testing.assert_close(stats.varentropy.double(), varentropy_of(s), atol=1e-6, rtol=1e-5)
+
+
 def test_entropy_stays_between_its_bounds(kernel):
     for spread in (0.0, 1e-30, 1e-3, 1.0, 30.0, 1e4):
         stats = rows(torch.randn(40, 77) * spread, kernel=kernel).stats
@@ -50,6 +116,13 @@ def test_a_common_shift_costs_nothing(kernel):
     want = rows(s.double(), kernel="reference").stats.entropy
     for shift in (0.0, 1e4, -1e4):
         assert (rows(s + shift, kernel=kernel).stats.entropy - want).abs().max() <= 2e-6
+
+
+def test_a_common_shift_costs_varentropy_nothing(knowing):
+    s = torch.randint(-4096, 4096, (50, 77)).float() / 1024
+    for shift in (0.0, 1e4, -1e4):
+        got = rows(s + shift, kernel=knowing).stats.varentropy[0, 0]
+        torch.testing.assert_close(got.double(), varentropy_of(s), atol=0, rtol=1e-5)
 
 
 def test_blind_rows(kernel):
@@ -126,3 +199,27 @@ def test_tiny_and_huge_inputs(kernel, size):
     want = at.attend((q * size).double(), k.double(), v.double(), kernel="reference")
     torch.testing.assert_close(got.stats.entropy, want.stats.entropy.float(), atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(got.out, want.out.float(), atol=1e-4, rtol=1e-4)
+
+
+def test_varentropy_of_blind_rows(knowing):
+    q, k, v = (torch.randn(2, 2, 9, 16, requires_grad=True) for _ in range(3))
+    stats = at.attend(q, k, v, mask=~at.causal, kernel=knowing).stats
+    blind = stats.visible == 0
+    assert (stats.varentropy[blind] == 0).all()
+    d_q, d_k = torch.autograd.grad(stats.varentropy.sum(), (q, k))
+    assert d_q.isfinite().all()
+    assert d_k.isfinite().all()
+    assert (d_q[blind] == 0).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["q", "k"])
+def test_bad_numbers_reach_the_varentropy_of_those_who_see_them(knowing, where, bad):
+    tensors = {name: torch.randn(2, 2, 9, 16) for name in "qkv"}
+    clean = at.attend(**tensors, mask=at.causal, kernel=knowing).stats
+    tensors[where][0, 1, 4, 3] = bad
+    stats = at.attend(**tensors, mask=at.causal, kernel=knowing).stats
+    same = torch.ones(2, 2, 9, dtype=torch.bool)
+    same[0, 1, 4 : 5 if where == "q" else None] = False
+    torch.testing.assert_close(stats.varentropy[same], clean.varentropy[same])
+    assert torch.equal(stats.varentropy.isnan(), stats.entropy.isnan())

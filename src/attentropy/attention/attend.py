@@ -7,7 +7,7 @@
 tensor([[[1., 2., 3., 4.]]])
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ def attend(
     softcap: float | None = None,
     sink: Tensor | None = None,
     dropout: float = 0.0,
+    stats: str | Iterable[str] = "all",
     kernel: str = "auto",
 ) -> Attended:
     """sum_j w_ij v_j with w = weights(softcap(scale * score(q, k)) + bias), masked; and statistics.
@@ -56,6 +57,8 @@ def attend(
         softcap: c in c * tanh(s / c), applied before the bias.
         sink: [H], the logit of one more outcome, which has no value.
         dropout: the share of weights dropped, after the statistics are taken.
+        stats: "all", "none", "entropy", or a set of names such as {"entropy", "argmax"}. Reading a
+            statistic that was not asked for raises.
         kernel: "auto" takes the fastest that serves the call; a kernel asked for by name is
             never replaced by another.
 
@@ -71,10 +74,11 @@ def attend(
         softcap=softcap,
         sink=sink,
         dropout=dropout,
+        stats=stats,
     )
     q, k, options = changed(q, k, options)
     call = resolve(q, k, v, options)
-    return recorded(call, lambda: attended(call, run(call, kernel)))
+    return recorded(call, lambda call: attended(call, run(call, kernel)))
 
 
 def run(call: Call, kernel: str) -> Rows:

@@ -101,7 +101,7 @@ def explain(
         k: keys.
         v: values.
         kernel: as in attend().
-        options: mask, score, scale, weights, bias, softcap, sink and dropout, as in attend().
+        options: mask, score, scale, weights, bias, softcap, sink, dropout, stats, as in attend().
 
     >>> q = torch.ones(1, 1, 4, 8)
     >>> explain(q.double(), q.double(), q.double()).kernel

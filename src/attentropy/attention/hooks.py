@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.resolve import Options
-from attentropy.core.results import Attended
+from attentropy.core.results import COMPUTED, Attended
 
 Compute = Callable[[], Attended]
 Request = tuple[Tensor, Tensor, Options]
@@ -47,14 +47,20 @@ def changed(q: Tensor, k: Tensor, options: Options) -> Request:
     return (q, k, options) if hooks.change is None else hooks.change(q, k, options)
 
 
-def recorded(call: Call, compute: Compute) -> Attended:
+def recorded(call: Call, compute: Callable[[Call], Attended]) -> Attended:
     """Compute a call, and record it if the running module is watched.
+
+    A watch records every statistic, whichever the call asks for; the caller gets what it asked for.
 
     Args:
         call: a resolved call.
-        compute: gives its result.
+        compute: gives the result of a call.
     """
-    return compute() if hooks.record is None else hooks.record(call, compute)
+    if hooks.record is None:
+        return compute(call)
+    whole = call._replace(asked=COMPUTED)
+    found = hooks.record(whole, lambda: compute(whole))
+    return Attended(found.out, found.stats.only(call.asked))
 
 
 def skipped(what: str, compute: Compute) -> Attended:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from attentropy.core.masks.extent import Extent
+from attentropy.core.results import COMPUTED
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 
@@ -37,6 +38,7 @@ class Call(NamedTuple):
         seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
             the same from it.
         seen: which keys each row sees, and how many.
+        asked: the statistics that are asked for; see attentropy.core.results.
     """
 
     q: Tensor
@@ -53,6 +55,12 @@ class Call(NamedTuple):
     additive: Tensor | None = None
     dropout: float = 0.0
     seed: Tensor | None = None
+    asked: frozenset[str] = COMPUTED
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The statistics that a kernel computes: a sink joins all of them."""
+        return self.asked if self.sink is None else COMPUTED
 
     @property
     def visible(self) -> Tensor:

@@ -4,6 +4,7 @@ Every message names the argument, the rule and the value.
 """
 
 import math
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, NamedTuple, TypedDict
 
@@ -15,6 +16,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from attentropy.core.masks import causal, full
 from attentropy.core.masks.extent import Extent, check_table, summed
 from attentropy.core.masks.mask import Mask, MaskLike, as_mask
+from attentropy.core.results import asked
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import (
     ALiBi,
@@ -46,6 +48,7 @@ class Options(NamedTuple):
         softcap: c in c * tanh(s / c).
         sink: [H], the logit of one more outcome.
         dropout: the share of weights that are dropped.
+        stats: the statistics that are asked for, by a word or by names.
     """
 
     mask: MaskLike | Visibility | None = None
@@ -56,6 +59,7 @@ class Options(NamedTuple):
     softcap: float | None = None
     sink: Tensor | None = None
     dropout: float = 0.0
+    stats: str | Iterable[str] = "all"
 
 
 class AttendOptions(TypedDict, total=False):
@@ -69,6 +73,7 @@ class AttendOptions(TypedDict, total=False):
     softcap: float | None
     sink: Tensor | None
     dropout: float
+    stats: str | Iterable[str]
 
 
 def options_of(given: AttendOptions) -> Options:
@@ -143,6 +148,7 @@ def resolve(
         sink=_sink(options.sink, q),
         dropout=_dropout(options.dropout),
         seed=_seed(options.dropout, weights),
+        asked=asked(options.stats),
     )
 
 

@@ -5,18 +5,86 @@ H), Q queries, K keys, D width of queries and keys, Dv width of values. A suffix
 name gives its shape.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.core.statistics import ALIASES, TABLE
 
+COMPUTED = frozenset(
+    (
+        "entropy",
+        "varentropy",
+        "lse",
+        "max_logit",
+        "argmax",
+        "collision",
+        "sink_mass",
+        "mass",
+    )
+)
+"""Statistics that kernels compute."""
 
-@dataclass(frozen=True, eq=False)
+_DERIVED = {
+    "perplexity": ("entropy",),
+    "normalized_entropy": ("entropy",),
+    "deficit": ("entropy",),
+    "density": ("collision", "mass"),
+    "sparsity": ("collision", "mass"),
+    "top_probability": ("max_logit", "lse"),
+    "gradient_flow": ("entropy", "collision"),
+    "mean_logit": ("lse", "entropy"),
+    "visible": (),
+}
+KNOWN = COMPUTED | _DERIVED.keys()
+"""All names that `stats=` takes."""
+_NAMED = {"none": frozenset[str](), "entropy": frozenset(("entropy",)), "all": COMPUTED}
+
+
+class NotAskedError(AttentropyError, AttributeError):
+    """A statistic was read that `stats=` did not ask for.
+
+    Args:
+        name: of the statistic.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"stats.{name} was not computed, because stats= did not ask for it; "
+            f"ask for it with stats={{{name!r}, ...}} or stats='all'"
+        )
+
+
+def asked(stats: str | Iterable[str]) -> frozenset[str]:
+    """The statistics that kernels compute for what `stats=` asks for.
+
+    Args:
+        stats: "none", "entropy", "all", or names of statistics, derived ones among them.
+
+    >>> sorted(asked({"perplexity", "top_probability"}))
+    ['entropy', 'lse', 'max_logit']
+    """
+    if isinstance(stats, str):
+        if stats not in _NAMED:
+            raise ArgumentError("stats", "'none', 'entropy', 'all' or a set of names", repr(stats))
+        return _NAMED[stats]
+    try:
+        names = frozenset(stats)
+    except TypeError:
+        rule = "'none', 'entropy', 'all' or a set of names"
+        raise ArgumentTypeError("stats", rule, repr(stats)) from None
+    unknown = sorted(map(str, names - KNOWN))
+    if unknown:
+        raise ArgumentError("stats", f"names out of {sorted(KNOWN)}", f"also {unknown}")
+    return frozenset(part for name in names for part in _DERIVED.get(name, (name,)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Stats:
     """Statistics of every row of attention, each [B,H,Q]; natural logarithms.
 
@@ -35,7 +103,8 @@ class Stats:
         varentropy: V = sum p (log p + H)^2, the variance of the surprise -log p; None where the
             weights are no probabilities. Without bias and softcap, dH/dlog(scale) = -V.
 
-    Gradients flow through entropy, lse, collision, varentropy and sink_mass.
+    Gradients flow through entropy, lse, collision, varentropy and sink_mass. A statistic that
+    `stats=` did not ask for is absent: to read it raises NotAskedError.
     """
 
     entropy: Tensor | None
@@ -44,9 +113,28 @@ class Stats:
     argmax: Tensor | None
     collision: Tensor
     visible: Tensor
-    sink_mass: Tensor | None = None
-    mass: Tensor | None = None
-    varentropy: Tensor | None = None
+    sink_mass: Tensor | None = field(default_factory=lambda: None)
+    mass: Tensor | None = field(default_factory=lambda: None)
+    varentropy: Tensor | None = field(default_factory=lambda: None)
+
+    def __getattr__(self, name: str) -> Any:
+        # called for what is absent, and for a property that reads what is absent
+        if name in KNOWN:
+            raise NotAskedError(name)
+        raise AttributeError(f"Stats has no {name!r}")
+
+    def __repr__(self) -> str:
+        return f"Stats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
+    def only(self, names: Collection[str]) -> "Stats":
+        """The same statistics without those that are not named; `visible` always stays.
+
+        Args:
+            names: of attentropy.core.results.COMPUTED.
+        """
+        if all(name in names for name in COMPUTED):
+            return self
+        return _made({n: x for n, x in vars(self).items() if n in names or n == "visible"})
 
     @property
     def perplexity(self) -> Tensor | None:
@@ -114,15 +202,14 @@ class Stats:
         `max_logit` is the largest, the others are means.
         """
         chosen = self.visible >= 2
-        # a row whose weights are all zero is neither sparse nor dense
-        weighty = chosen & (self.collision != 0)
         found = {}
         for name in _READ:
-            value: Tensor | None = getattr(self, name)
+            value: Tensor | None = getattr(self, name, None)
             if value is None:
                 continue
-            reduce = _largest if name in _MAXIMA else _mean
-            found[name] = reduce(value, chosen=weighty if name == "density" else chosen)
+            # a row whose weights are all zero is neither sparse nor dense
+            counted = chosen & (self.collision != 0) if name == "density" else chosen
+            found[name] = (_largest if name in _MAXIMA else _mean)(value, chosen=counted)
         return HeadStats(rows=chosen.sum((0, 2)), **found)
 
     def _log_visible(self, like: Tensor) -> Tensor:
@@ -146,7 +233,8 @@ class HeadStats:
     """Statistics per head, each [H] float64; also a mapping from name to tensor.
 
     Attributes are those of the table of statistics that `Stats` has; those that do not apply to
-    the weights are None and are no keys of the mapping. `rows` is the number of rows averaged.
+    the weights, or were not asked for, are None and are no keys of the mapping. `rows` is the
+    number of rows averaged.
     """
 
     rows: Tensor
@@ -154,7 +242,7 @@ class HeadStats:
     normalized_entropy: Tensor | None = None
     perplexity: Tensor | None = None
     varentropy: Tensor | None = None
-    density: Tensor
+    density: Tensor | None = None
     max_logit: Tensor | None = None
     top_probability: Tensor | None = None
     sink_mass: Tensor | None = None
@@ -163,10 +251,10 @@ class HeadStats:
     visible: Tensor
     lse: Tensor | None = None
     mean_logit: Tensor | None = None
-    collision: Tensor
+    collision: Tensor | None = None
 
     @property
-    def sparsity(self) -> Tensor:
+    def sparsity(self) -> Tensor | None:
         """The documents' name for `density` S: 1 is dense."""
         return self.density
 
@@ -200,7 +288,36 @@ class Attended(NamedTuple):
     stats: Stats
 
 
+def _made(present: dict[str, Tensor | None]) -> Stats:
+    """Statistics of which others are absent."""
+    stats = object.__new__(Stats)
+    for name, value in present.items():
+        object.__setattr__(stats, name, value)
+    return stats
+
+
+def _flat(stats: Stats) -> tuple[list[Tensor | None], list[str]]:
+    present = vars(stats)
+    return list(present.values()), list(present)
+
+
+def _flat_with_keys(stats: Stats) -> tuple[list[tuple[Any, Tensor | None]], list[str]]:
+    values, names = _flat(stats)
+    pairs = zip(names, values, strict=True)
+    return [(_pytree.GetAttrKey(name), value) for name, value in pairs], names
+
+
+def _unflat(values: Iterable[Tensor | None], names: list[str]) -> Stats:
+    return _made(dict(zip(names, values, strict=True)))
+
+
 # so that torch.export and torch.func find the tensors in what a layer returns
-for _kind in (Stats, HeadStats):
-    _pytree.register_dataclass(_kind, serialized_type_name=f"attentropy.{_kind.__name__}")
+_pytree.register_pytree_node(
+    Stats,
+    _flat,
+    _unflat,
+    serialized_type_name="attentropy.Stats",
+    flatten_with_keys_fn=_flat_with_keys,
+)
+_pytree.register_dataclass(HeadStats, serialized_type_name="attentropy.HeadStats")
 _pytree._register_namedtuple(Attended, serialized_type_name="attentropy.Attended")

@@ -24,6 +24,6 @@ def attended(call: Call, rows: Rows) -> Attended:
         varentropy=rows.varentropy,
     )
     found = Attended(rows.out, stats)
-    if call.sink is None:
-        return found
-    return with_sink(found, call.sink.view(1, -1, 1), log_l=rows.log_l)
+    if call.sink is not None:
+        found = with_sink(found, call.sink.view(1, -1, 1), log_l=rows.log_l)
+    return Attended(found.out, found.stats.only(call.asked))

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 from attentropy._version import __version__
 from attentropy.kernels.fused import library
 from attentropy.kernels.fused.build import ISAS, compiler, is_current, path_of
+from attentropy.kernels.triton import kernel as triton
+
+_LEAST_MAJOR = 8
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Health:
         pool: whose threads they are.
         compiler: the command that would build the libraries; None if there is none.
         cuda: whether there is a CUDA device.
+        gpu: what serves on the GPU, and why; None without one.
         versions: of attentropy and torch.
     """
 
@@ -32,6 +36,7 @@ class Health:
     pool: str
     compiler: str | None
     cuda: bool
+    gpu: str | None
     versions: dict[str, str]
 
     def as_dict(self) -> dict[str, object]:
@@ -46,7 +51,7 @@ class Health:
             "  builds: " + ", ".join(f"{isa} {state}" for isa, state in self.builds.items()),
             f"  threads: {self.threads}, {self.pool}",
             f"  compiler: {self.compiler or 'none found'}",
-            f"GPU attention: {'CUDA is there' if self.cuda else 'no CUDA device'}",
+            f"GPU attention: {self.gpu or 'no CUDA device'}",
         ]
         if self.kernel != "fused":
             lines.append("Statistics are the same with streaming; they cost more time.")
@@ -72,7 +77,26 @@ def doctor() -> Health:
         pool="torch's own pool" if library.pool().address else "started by the kernel",
         compiler=None if command is None else " ".join(command),
         cuda=torch.cuda.is_available(),
+        gpu=_gpu() if torch.cuda.is_available() else None,
         versions={"attentropy": __version__, "torch": torch.__version__},
+    )
+
+
+def _gpu() -> str:
+    """What serves on the first CUDA device, and with which tile sizes."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    card = f"{torch.cuda.get_device_name()} (sm_{major}{minor})"
+    if not triton.INSTALLED:
+        return f"streaming serves on {card}; triton, which is faster, is not installed"
+    if major < _LEAST_MAJOR:
+        return f"triton serves on {card}, which is older than the cards it was written for (sm_80)"
+    measured = os.environ.get("ATTENTROPY_TILES")
+    tiles = f"measured tile sizes of {measured}" if measured else "tile sizes of the table"
+    return (
+        f"triton serves on {card}, in float16, bfloat16 and float32, heads up to "
+        f"{triton.MAX_WIDTH} wide, with {tiles}; `attentropy bench --device cuda` compares"
     )
 
 

@@ -58,6 +58,7 @@ class Arguments(NamedTuple):
     softcap: float | None
     dropout: float
     weights: str
+    asked: str
 
 
 def schema() -> str:
@@ -94,6 +95,7 @@ def pack(call: Call) -> Arguments:
         softcap=call.softcap,
         dropout=call.dropout,
         weights=encode(call.weights),
+        asked=" ".join(sorted(call.computed)),
     )
 
 
@@ -109,7 +111,8 @@ def unpack(given: Arguments) -> Call:
         extent, given.lo, given.hi, given.table, added=given.bias, counted=given.visible
     )
     kept = {name: x for name, x in given._asdict().items() if name in Call._fields}
-    return Call(**kept | {"weights": decode(given.weights), "seen": seen})
+    asked = frozenset(given.asked.split())
+    return Call(**kept | {"weights": decode(given.weights), "seen": seen, "asked": asked})
 
 
 def encode(weights: Weights) -> str:

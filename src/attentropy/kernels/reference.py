@@ -69,7 +69,11 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     wide = torch.float64 if call.v.dtype == torch.float64 else torch.float32
     stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
     one = call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
-    return weights, Rows(one, *stats)  # type: ignore[arg-type]
+    rows = Rows(one, *stats)  # type: ignore[arg-type]
+    if rows.varentropy is not None and rows.entropy is not None:  # the smaller underflows first
+        flat = rows.varentropy.masked_fill(rows.entropy == 0, 0.0)
+        rows = rows._replace(varentropy=flat)
+    return weights, rows
 
 
 def logits(call: Call, hidden: Tensor) -> Tensor:
@@ -122,7 +126,8 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]
     # not torch.special.entr: its gradient is NaN at p = 0
     log_p = log_p.masked_fill(p == 0, 0.0)
     entropy = -(p * log_p).sum(-1)
-    varentropy = (p * (log_p + entropy[..., None]).square()).sum(-1)
+    z = (s - m[..., None]).masked_fill(p == 0, 0.0)
+    varentropy = (p * (z - (p * z).sum(-1, keepdim=True)).square()).sum(-1)
     lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
     collision = p.square().sum(-1)
     p, hard = _hardened(call, p, argmax)

@@ -29,7 +29,7 @@ def test_opcheck_of_the_forward_operator():
 def test_opcheck_of_the_backward_operator():
     given = arguments(grad=False)
     results = OPERATORS.forward(given)
-    grads = [torch.randn_like(results.out), None, torch.randn_like(results.lse), *[None] * 4]
+    grads = [torch.randn_like(results.out), None, torch.randn_like(results.lse), *[None] * 5]
     needs = [True, True, True, True, True, False, False]
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING
+from attentropy.kernels.triton import plan_forward as plans
 from attentropy.kernels.triton.plan_backward import empty_gradients, plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
 from tests.kernels.triton.problems import problem, tensors
@@ -32,8 +34,10 @@ def test_coefficients_then_two_sweeps():
 def test_where_keys_may_be_hidden_both_sweeps_come_once_more():
     hi = torch.full((1, 1, 9), 5, dtype=torch.int32)
     launches, _ = planned(hi=hi)
-    assert names(launches)[3:] == ["queries_backward", "keys_backward"]
-    assert [one.args["SAFE"] for one in launches[3:]] == [True, True]
+    assert names(launches)[:2] == ["coefficients", "queries_backward"]
+    assert names(launches)[2:4] == ["span_table", "keys_backward"]
+    assert names(launches)[4:] == ["queries_backward", "keys_backward"]
+    assert [one.args["SAFE"] for one in launches[4:]] == [True, True]
 
 
 def test_the_second_sweep_adds_nothing_to_tables():
@@ -57,7 +61,7 @@ def test_a_bias_of_one_row_or_column_is_summed_first(shape, spread):
 def test_gradients_that_do_not_flow_are_left_out():
     launches, _ = planned(flowing=("lse",))
     slopes = launches[0].args["slopes"]
-    assert slopes.entropy is slopes.collision is launches[0].args["dout"] is None
+    assert slopes.linear is slopes.square is slopes.collision is launches[0].args["dout"] is None
     assert launches[0].args["dlse"] is not None
     assert launches[1].args["dout"].ptr.numel() == 1
 
@@ -69,3 +73,25 @@ def test_room_for_gradients_is_zero_where_tiles_add():
     assert found["scale"].shape == (1, 2, 9)
     assert not found["bias"].any()
     assert not found["relative"].any()
+
+
+def test_planning_reads_nothing_back_from_the_card(monkeypatch):
+    """Fake tensors have no data: what would wait for it, or allocate by it, raises."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(plans, "processors", lambda device: 132)
+    with FakeTensorMode():
+
+        def made(*shape, dtype=torch.bfloat16):
+            return torch.empty(shape, device="cuda", dtype=dtype)
+
+        hi = made(1, 1, 40, dtype=torch.int32)
+        scale, visible = made(1, 1, 1, dtype=torch.float32), made(1, 1, 40, dtype=torch.int64)
+        one = problem(
+            made(1, 2, 40, 16), made(1, 1, 50, 16), made(1, 1, 50, 16), hi=hi, scale=scale,
+            visible=visible,
+        )  # fmt: skip
+        ahead, written = plan_forward(one)
+        grads = {name: getattr(written, name) for name in FLOWING}
+        back, found = plan_backward(one, written, grads, dict.fromkeys(INPUTS, False))
+    assert [x.tiles.warps for x in (ahead[0], back[-4])]
+    assert written.out.device.type == found["q"].device.type == "cuda"

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from attentropy.core.results import COMPUTED
 from attentropy.kernels.triton import plan_forward as plans
 from attentropy.kernels.triton.plan_forward import empty_states, plan_forward, processors, shares
 from tests.kernels.triton.problems import problem, tensors
@@ -53,9 +54,14 @@ def test_shares_cover_all_keys_and_none_is_empty(keys, programs):
     assert splits == 1 or share % 128 == 0
 
 
-def test_without_statistics_it_is_plain_flash_attention():
-    launches, _ = plan_forward(problem(*tensors(40, 50)), stats=False)
-    assert launches[0].args["STATS"] is False
+@pytest.mark.parametrize(
+    ("asked", "bits"), [((), 0), (("entropy",), 1), (("argmax", "lse"), 8), (COMPUTED, 15)]
+)
+def test_statistics_that_are_not_asked_for_are_left_out(asked, bits):
+    launches, _ = plan_forward(problem(*tensors(40, 50), asked=frozenset(asked)))
+    assert launches[0].args["WANTED"] == bits
+    sunk = problem(*tensors(40, 50), asked=frozenset(asked), sink=torch.zeros(2))
+    assert plan_forward(sunk)[0][0].args["WANTED"] == 15
 
 
 def test_states_of_shares_have_room():

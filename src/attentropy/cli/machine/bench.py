@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,17 +22,44 @@ import click
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0),
               help="Time for each case, about.")  # fmt: skip
 @click.option("--only", multiple=True, help="A contender to keep besides sdpa; may be repeated.")
+@click.option("--predict", metavar="ARCHS",
+              help="Time nothing: predict the GPU kernel for sm_80, sm_90 or both.")  # fmt: skip
+@click.option("--widths", default="64,128", show_default=True, metavar="WIDTHS",
+              help="Widths of heads to predict.")  # fmt: skip
+@click.option("--dtypes", default="bfloat16", show_default=True, metavar="DTYPES",
+              help="Dtypes to predict: bfloat16, float16, float32.")  # fmt: skip
+@click.option("--tune", is_flag=True,
+              help="On cuda: time tile sizes and write the best to --into.")  # fmt: skip
+@click.option("--into", type=click.Path(dir_okay=False, path_type=Path),
+              help="File for the results as JSON, or for the tile sizes of --tune; on cuda "
+              "attentropy_gpu.json or attentropy_tiles.json if not given.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(
-    device: str, quick: bool, repeat: int, seconds: float, only: tuple[str, ...], as_json: bool
+    device: str,
+    quick: bool,
+    repeat: int,
+    seconds: float,
+    only: tuple[str, ...],
+    predict: str | None,
+    widths: str,
+    dtypes: str,
+    tune: bool,
+    into: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare attention kernels with scaled_dot_product_attention on the same tensors.
 
     Contenders take turns in one run; a case is the median over its rounds. Ratios below 1 are
     faster than sdpa, which gives no statistics. On cuda, torch's flash and cuDNN backends and
-    FlexAttention (with lse and largest score) compete too; without a CUDA device the command ends
-    with one sentence and exit code 1.
+    FlexAttention (with lse and largest score) compete too, and what the speed model predicts stands
+    beside the time; without a CUDA device the command ends with one sentence and exit code 1.
+
+    With --predict nothing is timed: the GPU kernel is compiled for a card that need not be there,
+    and a model of the card runs its machine code, beside plain flash attention.
     """
+    if predict is not None:
+        _predict(predict, widths=widths, dtypes=dtypes, as_json=as_json)
+        return
     from rich.console import Console
     from rich.progress import track
 
@@ -41,6 +69,9 @@ def command(
     from attentropy.lab.bench.runner import measure
     from attentropy.lab.bench.table import cases, on_cuda, quick_cases
 
+    if tune:
+        _tune(device, into)
+        return
     shapes = quick_cases() if quick else cases()
     if device == "cuda":
         cuda.require()
@@ -52,8 +83,14 @@ def command(
         for case in track(shapes, "measuring", console=Console(stderr=True))
         for result in measure(case, **given, missing=partial(click.echo, err=True))
     ]
+    found = json.dumps(to_json(results, device=device), indent=1)
+    if device == "cuda":
+        into = into or Path("attentropy_gpu.json")
+    if into is not None:
+        into.write_text(found + "\n")
+        click.echo(f"written to {into}", err=True)
     if as_json:
-        click.echo(json.dumps(to_json(results, device=device), indent=1))
+        click.echo(found)
     else:
         Console().print(table(results))
 
@@ -63,6 +100,41 @@ def _check(only: tuple[str, ...], known: set[str]) -> None:
     if unknown:
         names = ", ".join(sorted(known))
         raise click.UsageError(f"no contender {', '.join(unknown)}; there are {names}")
+
+
+def _predict(archs: str, *, widths: str, dtypes: str, as_json: bool) -> None:
+    """Print what the model says, as a table or as a JSON list."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from attentropy.cli.failures import needs
+
+    needs("bench --predict", "triton", "triton")
+    from attentropy.lab.bench.predicted import architectures, columns, planned, whole
+
+    wanted = planned(architectures(archs), widths=whole(widths), dtypes=dtypes.split(","))
+    console = Console(stderr=True)
+    found = [one() for one in track(wanted, "compiling and modelling", console=console)]
+    if as_json:
+        click.echo(json.dumps([x.as_dict() for x in found], indent=1))
+        return
+    Console().print(columns(found))
+    click.echo("Predicted, not timed: ratios in one tool chain are what the model is good for.")
+
+
+def _tune(device: str, into: Path | None) -> None:
+    """Time tile sizes on the card and write the best."""
+    from attentropy.lab.bench import cuda
+
+    if device != "cuda":
+        raise click.UsageError("--tune needs --device cuda")
+    cuda.require()
+    from attentropy.kernels.triton.measured import VARIABLE, save
+    from attentropy.lab.bench.tuning import tuned
+
+    path = into or Path("attentropy_tiles.json")
+    save(path, list(tuned(say=partial(click.echo, err=True))))
+    click.echo(f"Set {VARIABLE}={path.resolve()} to use these tile sizes.")
 
 
 def table(results: list[Any]) -> Any:
@@ -75,13 +147,18 @@ def table(results: list[Any]) -> Any:
     from rich.table import Table
 
     found = Table("case", "contender", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("ms", "time/\nsdpa", "cpu/\nsdpa", "bar", "of\npeak", "extra\nMiB"):
+    predicted = any(r.predicted is not None for r in results)
+    headings = ["ms", "time/\nsdpa", "cpu/\nsdpa", "bar", "of\npeak", "extra\nMiB"]
+    for heading in (*headings, "predicted\nms") if predicted else headings:
         found.add_column(heading, justify="right", no_wrap=True)
     for r in results:
-        found.add_row(
+        cells = [
             r.case, r.contender, f"{r.seconds * 1e3:.2f}", f"{r.ratio:.2f}", f"{r.cpu_ratio:.2f}",
             "" if r.bar is None else f"{r.bar:.2f}",
             "" if r.peak_share is None else f"{r.peak_share:.0%}",
             "" if r.extra_mib is None else f"{r.extra_mib:.0f}",
-        )  # fmt: skip
+        ]  # fmt: skip
+        if predicted:
+            cells.append("" if r.predicted is None else f"{r.predicted * 1e3:.2f}")
+        found.add_row(*cells)
     return found

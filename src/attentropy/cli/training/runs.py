@@ -50,7 +50,16 @@ def _print(found: list[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    table = Table(Column("run", overflow="fold", min_width=12), "started", "state", "step", "loss", "layers", "heads", "alerts")
+    table = Table(
+        Column("run", overflow="fold", min_width=12),
+        "started",
+        "state",
+        "step",
+        "loss",
+        "layers",
+        "heads",
+        "alerts",
+    )
     for line in found:
         if "error" in line:
             table.add_row(str(line["run"]), "", str(line["error"]))

@@ -64,7 +64,6 @@ def rows(tiler: Tiler, *, bound: float) -> Means:
     if near:
         alone = tiler.call.visible == 1  # such rows have no entropy at all
         top = m.exp().mul_(top).clamp_(max=1.0).masked_fill_(alone, 1.0)
-        t = t.sub_(m).clamp_(max=0.0).masked_fill_(alone, 0.0)
     found = Means(m, top, t, spread, norm.div_(l), out, argmax)
     return without_blind(found) if m.isneginf().any() else found
 
@@ -84,6 +83,8 @@ def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
     factors = dropped(tiler, block, keys)
     o = mix(e if factors is None else e * factors, tiler, block, keys)
     l, norm = e.sum(-1), torch.linalg.vector_norm(e, dim=-1)
+    if near:
+        z.sub_(pivot(m)[..., None])  # means about 0 would lose digits
     if tiler.hides:
         z.clamp_(min=-1e4)  # e is 0 there; 0 * -inf would be NaN
     t, spread = moments(tiler, z, e, l)

@@ -36,7 +36,6 @@ from attentropy.kernels.tiled.tiles import (
 )
 
 name = "streaming"
-_NEAR = 8.0
 
 
 def lacks(call: Call) -> str | None:
@@ -129,8 +128,7 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     s = logits(tiler, block, keys)
     m, argmax = largest(s)
     base = pivot(m) if tiler.hides else m
-    far = _far(base)
-    z = s.sub_(base[..., None]) if far else s
+    z = s.sub_(base[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
     top = p.gather(-1, argmax[..., None])[..., 0]
     factors = dropped(tiler, block, keys)
@@ -139,17 +137,8 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     if tiler.hides:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
     t, spread = moments(tiler, z, p, 1.0)
-    t = t if far else t.sub_(base).clamp_(max=0.0)
     found = Means(m, top, t, spread, norm, o, argmax.add_(keys.start))
     return without_blind(found) if tiler.hides else found
-
-
-def _far(m: Tensor) -> bool:
-    """Whether mean(s) - m would lose digits that mean(s - m) keeps; a GPU is not waited for."""
-    if m.device.type != "cpu":
-        return True
-    low, high = m.aminmax()
-    return not (float(low) >= -_NEAR and float(high) <= _NEAR)
 
 
 @torch.no_grad()

@@ -1,10 +1,16 @@
-"""Tile sizes: a small named set per kernel, width of the heads and kind of input.
+"""Tile sizes: one set for each kernel, generation of GPUs, width of the heads and kind of input.
 
-`docs/gpu.md` lists what each of them takes of a multiprocessor. All are compiled ahead of time
-for the three generations of hardware; a test refuses one that spills registers.
+They were chosen by a model of the hardware, not by timing; `docs/gpu.md` has what it says of each.
+A file of measured sizes takes their place, see `attentropy.kernels.triton.measured`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+WIDTHS = (16, 32, 64, 128, 256)
+GENERATIONS = (80, 90)
+"""Compute capabilities that have sizes of their own; later ones take those of the last before."""
+ROOMY = (80, 90, 100)
+"""Capabilities with 160 KB of shared memory or more; others have 100 KB."""
 
 
 @dataclass(frozen=True)
@@ -12,12 +18,10 @@ class TileSizes:
     """BLOCK rows stay in a program, TILE rows pass by.
 
     `part` columns of wide heads are multiplied at a time and read again for every tile; 0 is all
-    columns at once, whose rows of the block then stay in registers. `registers` lets the assembler
-    use all that a thread may have; left to itself it sometimes spills to fit one more program on a
-    processor.
+    columns at once, whose rows of the block then stay in registers. `registers` is the most that a
+    thread may have: fewer let one more program run on a processor.
     """
 
-    name: str
     block: int
     tile: int
     warps: int
@@ -26,97 +30,145 @@ class TileSizes:
     registers: int = 255
 
 
-INTERPRETED = TileSizes("interpreted", 32, 16, 4, 1)
-ROWWISE = (TileSizes("rows", 16, 16, 4, 1),)
+INTERPRETED = TileSizes(32, 16, 4, 1)
+ROWWISE = TileSizes(16, 16, 4, 1)
+_SMALL = TileSizes(16, 16, 4, 1)
+_SPREAD = TileSizes(16, 16, 8, 1)
+_PARTS = TileSizes(16, 16, 8, 1, part=32)
+_DECODE = TileSizes(16, 64, 4, 2)
 
+Rows = dict[int, TileSizes]
 
-def configs(kernel: str, *, width: int, precise: bool, laden: bool) -> tuple[TileSizes, ...]:
-    """What to tune over: `width` is the padded width of the heads, `precise` means float32.
-
-    `laden` calls have a mask or bias of pairs, a relative bias or dropout, which take registers.
-    """
-    return TABLE[f"laden {kernel}" if laden else kernel][precise][width]
-
-
-def _one(block: int, tile: int, warps: int, stages: int, part: int = 0) -> tuple[TileSizes, ...]:
-    return (TileSizes("only", block, tile, warps, stages, part),)
-
-
-_TALL = TileSizes("tall", 128, 32, 8, 2)
-_FLAT = TileSizes("tall", 128, 16, 8, 2)
-_WIDE = TileSizes("small", 32, 32, 8, 2)
-_LOW = _one(32, 16, 4, 1)
-_SMALL = _one(16, 16, 4, 1)
-_SPREAD = _one(16, 16, 8, 1)
-_PARTS = _one(16, 16, 8, 1, part=32)
-# float32 products take three instructions of tf32 and their registers: tiles are small
-_PRECISE = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _PARTS}
-_PRECISE_LADEN = {16: _SMALL, 32: _SMALL, 64: _SPREAD, 128: _PARTS, 256: _PARTS}
-_ONCE_MORE = {
-    16: _one(16, 16, 4, 1, part=16),
-    32: _one(16, 16, 4, 1, part=16),
-    64: _one(16, 16, 4, 1, part=16),
-    128: _one(16, 16, 8, 1, part=16),
-    256: _one(16, 16, 8, 1, part=16),
-}
-
-TABLE: dict[str, dict[bool, dict[int, tuple[TileSizes, ...]]]] = {
-    "forward": {
-        False: {
-            16: (_TALL,),
-            32: (_TALL,),
-            64: (_TALL, TileSizes("small", 64, 32, 4, 2)),
-            128: (_FLAT, _WIDE),
-            256: (_WIDE,),
+HALF: dict[str, dict[int, Rows]] = {
+    "bare forward": {
+        80: {
+            16: TileSizes(64, 64, 4, 3, registers=168),
+            32: TileSizes(64, 64, 4, 3, registers=168),
+            64: TileSizes(128, 64, 4, 3),
+            128: TileSizes(128, 64, 8, 3),
+            256: TileSizes(64, 32, 8, 2),
         },
-        True: _PRECISE,
+        90: {
+            16: TileSizes(128, 64, 8, 3, registers=128),
+            32: TileSizes(128, 64, 8, 3, registers=128),
+            64: TileSizes(128, 64, 8, 3, registers=128),
+            128: TileSizes(128, 64, 8, 3),
+            256: TileSizes(128, 32, 8, 2),
+        },
     },
-    "decode": {
-        False: {
-            16: _one(16, 64, 4, 2),
-            32: _one(16, 64, 4, 2),
-            64: _one(16, 64, 4, 2),
-            128: _one(16, 64, 4, 2),
-            256: _one(16, 32, 4, 2),
+    "forward": {
+        80: {
+            16: TileSizes(64, 64, 4, 3, registers=168),
+            32: TileSizes(64, 64, 4, 3, registers=168),
+            64: TileSizes(64, 64, 4, 3),
+            128: TileSizes(128, 64, 8, 3),
+            256: TileSizes(64, 32, 8, 2),
         },
-        True: _PRECISE,
+        90: {
+            16: TileSizes(64, 64, 4, 3, registers=168),
+            32: TileSizes(64, 64, 4, 3, registers=168),
+            64: TileSizes(64, 64, 4, 3, registers=168),
+            128: TileSizes(128, 64, 8, 3),
+            256: TileSizes(128, 32, 8, 2),
+        },
     },
     "queries": {
-        False: {16: (_TALL,), 32: (_TALL,), 64: (_TALL,), 128: (_TALL,), 256: _one(32, 16, 8, 1)},
-        True: _PRECISE,
+        80: {
+            16: TileSizes(128, 32, 4, 3),
+            32: TileSizes(128, 32, 4, 3),
+            64: TileSizes(128, 32, 4, 3),
+            128: TileSizes(128, 32, 8, 3),
+            256: TileSizes(64, 32, 8, 2),
+        },
+        90: {
+            16: TileSizes(128, 64, 8, 3, registers=128),
+            32: TileSizes(128, 64, 8, 3, registers=128),
+            64: TileSizes(128, 64, 8, 3, registers=128),
+            128: TileSizes(128, 64, 8, 3),
+            256: TileSizes(128, 32, 8, 2),
+        },
     },
     "keys": {
-        False: {
-            16: _one(64, 32, 4, 2),
-            32: _one(64, 32, 4, 2),
-            64: _LOW,
-            128: _LOW,
-            256: _SPREAD,
+        80: {
+            16: TileSizes(128, 32, 4, 3),
+            32: TileSizes(128, 32, 4, 3),
+            64: TileSizes(128, 32, 4, 3),
+            128: TileSizes(128, 32, 8, 3),
+            256: TileSizes(64, 16, 8, 2),
         },
-        True: _PRECISE | {128: _PARTS},
-    },
-    "safe": {False: _ONCE_MORE, True: _ONCE_MORE},
-    "laden forward": {
-        False: {16: _LOW, 32: _LOW, 64: _one(32, 16, 8, 1), 128: _SMALL, 256: _SMALL},
-        True: _PRECISE_LADEN,
-    },
-    "laden decode": {
-        False: {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SMALL, 256: _SMALL},
-        True: _PRECISE_LADEN,
-    },
-    "laden queries": {
-        False: {16: _LOW, 32: _LOW, 64: _LOW, 128: _SMALL, 256: _SPREAD},
-        True: _PRECISE_LADEN,
-    },
-    "laden keys": {
-        False: {
-            16: _SMALL,
-            32: _SMALL,
-            64: _SMALL,
-            128: _SPREAD,
-            256: _one(16, 16, 8, 1, part=64),
+        90: {
+            16: TileSizes(64, 64, 4, 3, registers=168),
+            32: TileSizes(64, 64, 4, 3, registers=168),
+            64: TileSizes(64, 64, 4, 3, registers=168),
+            128: TileSizes(128, 32, 8, 3),
+            256: TileSizes(64, 32, 8, 2),
         },
-        True: _PRECISE_LADEN | {16: _SPREAD, 32: _SPREAD, 64: _PARTS},
     },
-    "laden safe": {False: _ONCE_MORE, True: _ONCE_MORE},
+    "decode": {
+        80: dict.fromkeys(WIDTHS, _DECODE) | {256: TileSizes(16, 32, 4, 2)},
+        90: dict.fromkeys(WIDTHS, _DECODE) | {256: TileSizes(16, 32, 4, 2)},
+    },
 }
+"""bfloat16 and float16, where nothing is read or drawn for every pair.
+
+A bare forward pass computes no statistic but lse and the largest logit.
+"""
+
+LADEN: dict[str, Rows] = {
+    "forward": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2)) | {256: TileSizes(64, 16, 8, 1)},
+    "queries": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2)) | {256: TileSizes(32, 16, 4, 1)},
+    "keys": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2))
+    | {128: TileSizes(64, 16, 8, 1), 256: TileSizes(16, 16, 4, 1)},
+    "decode": dict.fromkeys(WIDTHS, TileSizes(16, 32, 4, 1)),
+}
+"""bfloat16 and float16 with a mask or bias of pairs, a relative bias or dropout."""
+
+# float32 products take three instructions of tf32 and their registers: tiles are small
+_FLOAT: Rows = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _PARTS}
+_FLOAT_LADEN: Rows = {16: _SMALL, 32: _SMALL, 64: _SPREAD, 128: _PARTS, 256: _PARTS}
+PRECISE: dict[bool, dict[str, Rows]] = {
+    False: {
+        "forward": _FLOAT,
+        "decode": _FLOAT,
+        "queries": _FLOAT,
+        "keys": _FLOAT | {128: _PARTS},
+    },
+    True: {
+        "forward": _FLOAT_LADEN,
+        "decode": _FLOAT_LADEN,
+        "queries": _FLOAT_LADEN,
+        "keys": _FLOAT_LADEN | {16: _SPREAD, 32: _SPREAD, 64: _PARTS},
+    },
+}
+"""float32, by whether something is read or drawn for every pair."""
+
+SAFE: Rows = {
+    16: TileSizes(16, 16, 4, 1, part=16),
+    32: TileSizes(16, 16, 4, 1, part=16),
+    64: TileSizes(16, 16, 4, 1, part=16),
+    128: TileSizes(16, 16, 8, 1, part=16),
+    256: TileSizes(16, 16, 8, 1, part=16),
+}
+"""The second launch, for rows that are not finite."""
+
+
+def tile_sizes(
+    kernel: str, *, arch: int, width: int, precise: bool = False, laden: bool = False
+) -> TileSizes:
+    """The tile sizes of a kernel.
+
+    Args:
+        kernel: "forward", "bare forward", "queries", "keys", "decode" or "safe".
+        arch: compute capability of the GPU, such as 80 or 90.
+        width: padded width of the heads.
+        precise: whether inputs are float32.
+        laden: whether something is read or drawn for every pair of query and key.
+    """
+    if kernel == "safe":
+        return SAFE[width]
+    if precise or laden:
+        sweep = kernel.removeprefix("bare ")
+        return (PRECISE[laden] if precise else LADEN)[sweep][width]
+    generation = max(one for one in GENERATIONS if one <= max(arch, GENERATIONS[0]))
+    found = HALF[kernel][generation if arch in ROOMY else GENERATIONS[0]][width]
+    return found if arch in ROOMY else replace(found, stages=min(found.stages, 2))

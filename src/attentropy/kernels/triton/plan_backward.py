@@ -13,7 +13,8 @@ from attentropy.kernels.triton.configs import ROWWISE
 from attentropy.kernels.triton.device.coefficients import coefficients
 from attentropy.kernels.triton.device.keys import keys_backward
 from attentropy.kernels.triton.device.queries import queries_backward
-from attentropy.kernels.triton.device.views import Slopes, view
+from attentropy.kernels.triton.device.views import Slopes, Spans, view
+from attentropy.kernels.triton.device.visibility import GRAIN, span_table
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.problem import Problem, padded, table
 
@@ -27,18 +28,24 @@ def plan_backward(
     each row), bias and relative as far as they are needed.
     """
     found = empty_gradients(problem, needs)
+    curved = any(grads.get(name) is not None for name in ("entropy", "varentropy"))
     slopes = Slopes(
+        lse=written.lse,
         m=written.max_logit,
         log_l=written.log_l,
         shift=torch.empty_like(written.lse),
-        entropy=_contiguous(grads.get("entropy")),
+        linear=torch.empty_like(written.lse) if curved else None,
+        square=_contiguous(grads.get("varentropy")),
         collision=_contiguous(grads.get("collision")),
     )
     dout = grads.get("out")
     dout = written.out.new_zeros(1, 1, 1, 1) if dout is None else dout
     shared = {**problem.shared(), "dout": view(dout, written.out.shape), "slopes": slopes}
-    sweeps = [plan_queries(problem, shared, found), plan_keys(problem, shared, found)]
+    spans = empty_spans(problem)
+    sweeps = [plan_queries(problem, shared, found), plan_keys(problem, shared, spans, found)]
     launches = [plan_coefficients(problem, written, grads, slopes), *sweeps]
+    if spans is not None:
+        launches.insert(2, plan_spans(problem, spans))
     if problem.hides:
         launches += [plan_again(problem, sweep) for sweep in sweeps]
     return launches, found
@@ -53,8 +60,7 @@ def plan_again(problem: Problem, sweep: Launch) -> Launch:
     changes = problem.again()
     if sweep.kernel is queries_backward:
         changes |= {"dbias": None, "drelative": None}
-    choices = problem.configs("safe")
-    return replace(sweep, args={**sweep.args, **changes}, choices=choices)
+    return replace(sweep, args={**sweep.args, **changes}, tiles=problem.tiles("safe"))
 
 
 def plan_coefficients(
@@ -67,7 +73,9 @@ def plan_coefficients(
         "dout": None if dout is None else view(dout, written.out.shape),
         "slopes": slopes,
         "dlse": _contiguous(grads.get("lse")),
+        "dentropy": _contiguous(grads.get("entropy")),
         "entropy": written.entropy,
+        "varentropy": written.varentropy,
         "collision": written.collision,
         "heads": problem.rows[1],
         "queries": problem.rows[2],
@@ -76,7 +84,7 @@ def plan_coefficients(
         "BLOCK_V": padded(width),
     }
     return Launch(
-        kernel=coefficients, args=args, choices=ROWWISE, programs=lambda n: triton.cdiv(total, n)
+        kernel=coefficients, args=args, tiles=ROWWISE, programs=lambda n: triton.cdiv(total, n)
     )
 
 
@@ -90,24 +98,57 @@ def plan_queries(problem: Problem, shared: dict[str, Any], found: dict[str, Tens
         "dscale": found.get("scale"),
         "dbias": None if bias is None else view(bias, (B, H, Q, problem.keys)),
         "drelative": None if relative is None else table(relative),
+        "unsure": marks(problem, (B, H, Q)),
         "SPREAD_I": bias is not None and bias.shape[2] == 1 and Q > 1,
         "SPREAD_J": bias is not None and bias.shape[3] == 1 and problem.keys > 1,
     }
     return Launch(
         kernel=queries_backward,
         args=args,
-        choices=problem.configs("queries"),
+        tiles=problem.tiles("queries"),
         programs=lambda n: B * H * triton.cdiv(Q, n),
     )
 
 
-def plan_keys(problem: Problem, shared: dict[str, Any], found: dict[str, Tensor]) -> Launch:
+def marks(problem: Problem, shape: tuple[int, ...]) -> Tensor | None:
+    """Room for a mark on each row that is not finite; None where no key is ever hidden."""
+    if not problem.hides:
+        return None
+    return torch.empty(shape, dtype=torch.int8, device=problem.call.q.device)
+
+
+def empty_spans(problem: Problem) -> Spans | None:
+    """Room for the queries that see every GRAIN keys; None without intervals."""
+    bounds = [x for x in (problem.call.seen.lo, problem.call.seen.hi) if x is not None]
+    if not bounds:
+        return None
+    batch, heads = (max(x.shape[place] for x in bounds) for place in (0, 1))
+    blocks = triton.cdiv(problem.keys, GRAIN.value)
+    shape = (batch, heads, blocks, 4)
+    ptr = torch.empty(shape, dtype=torch.int32, device=problem.call.q.device)
+    return Spans(ptr, ptr.stride(0) if batch > 1 else 0, ptr.stride(1) if heads > 1 else 0)
+
+
+def plan_spans(problem: Problem, spans: Spans) -> Launch:
+    """The pass over the intervals."""
+    batch, heads, blocks, _ = spans.ptr.shape
+    args = {"into": spans.ptr, "terms": problem.terms(), "heads": heads}
+    return Launch(
+        kernel=span_table, args=args, tiles=ROWWISE, programs=lambda _: batch * heads * blocks
+    )
+
+
+def plan_keys(
+    problem: Problem, shared: dict[str, Any], spans: Spans | None, found: dict[str, Tensor]
+) -> Launch:
     """The sweep over the queries."""
-    lanes = problem.call.k.shape[0] * problem.call.k.shape[1]
+    k = problem.call.k
+    lanes = k.shape[0] * k.shape[1]
+    made = {"spans": spans, "dk_out": found["k"], "dv_out": found["v"]}
     return Launch(
         kernel=keys_backward,
-        args={**shared, "dk_out": found["k"], "dv_out": found["v"]},
-        choices=problem.configs("keys"),
+        args={**shared, **made, "unsure": marks(problem, tuple(k.shape[:3]))},
+        tiles=problem.tiles("keys"),
         programs=lambda n: lanes * triton.cdiv(problem.keys, n),
     )
 

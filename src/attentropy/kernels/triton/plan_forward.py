@@ -1,5 +1,8 @@
 """What to launch for a call: the kernels in order, with what they read and write."""
 
+import math
+from typing import Any
+
 import torch
 import triton
 
@@ -16,7 +19,11 @@ LEAST_SHARE = 256
 INTERPRETED_PROCESSORS = 8
 
 
-def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch], SoftmaxResults]:
+BITS = {"entropy": 1, "varentropy": 2, "collision": 4, "argmax": 8}
+"""Statistics that a kernel may leave out, as the bits of its WANTED."""
+
+
+def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     """One sweep; for few queries one per share of the keys, and the merge of their states.
 
     Then the sweep once more, over rows that are not finite: most often over none.
@@ -24,47 +31,49 @@ def plan_forward(problem: Problem, *, stats: bool = True) -> tuple[list[Launch],
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
     group = H // problem.call.k.shape[1] if decoding else 1
-    choices = problem.configs("decode" if decoding else "forward")
+    wanted = wanted_of(problem)
+    tiles = problem.tiles("decode" if decoding else "forward" if wanted else "bare forward")
 
     def blocks(block: int) -> int:
         return B * (H // group) * triton.cdiv(Q * group, block)
 
-    splits, share = shares(problem, blocks(choices[0].block))
+    splits, share = shares(problem, blocks(tiles.block))
     written = empty(problem.call)
+    unsure = torch.empty(problem.rows, dtype=torch.int8, device=problem.call.q.device)
     partial = empty_states(problem, splits) if splits > 1 else None
     args = {
         **problem.shared(),
         "written": written,
+        "unsure": unsure,
         "partial": partial,
         "share": share,
         "splits": splits,
         "PACK": decoding,
-        "STATS": stats,
+        "WANTED": wanted,
     }
     launches = [
-        Launch(kernel=forward, args=args, choices=choices, programs=lambda n: splits * blocks(n))
+        Launch(kernel=forward, args=args, tiles=tiles, programs=lambda n: splits * blocks(n))
     ]
     if partial is not None:
-        launches.append(plan_join(problem, written, partial, splits))
+        launches.append(plan_join(problem, args))
     whole = {"partial": None, "splits": 1, "share": splits * share}
     again = {**args, **whole, **problem.again()}
-    choices = problem.configs("safe")
-    launches.append(Launch(kernel=forward, args=again, choices=choices, programs=blocks))
+    safe = problem.tiles("safe")
+    launches.append(Launch(kernel=forward, args=again, tiles=safe, programs=blocks))
     return launches, written
 
 
-def plan_join(problem: Problem, written: SoftmaxResults, partial: Partial, splits: int) -> Launch:
+def wanted_of(problem: Problem) -> int:
+    """The statistics that a call asks for, as bits."""
+    return sum(bit for name, bit in BITS.items() if name in problem.call.computed)
+
+
+def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:
     """Merge the states of the shares."""
-    total = written.lse.numel()
-    args = {
-        "written": written,
-        "partial": partial,
-        "splits": splits,
-        "total": total,
-        "DV": problem.call.v.shape[-1],
-        "BLOCK_V": padded(problem.call.v.shape[-1]),
-    }
-    return Launch(kernel=join, args=args, choices=ROWWISE, programs=lambda n: triton.cdiv(total, n))
+    total, width = math.prod(problem.rows), problem.call.v.shape[-1]
+    shared = {name: args[name] for name in ("written", "unsure", "partial", "splits", "WANTED")}
+    args = {**shared, "total": total, "DV": width, "BLOCK_V": padded(width)}
+    return Launch(kernel=join, args=args, tiles=ROWWISE, programs=lambda n: triton.cdiv(total, n))
 
 
 def shares(problem: Problem, programs: int) -> tuple[int, int]:
@@ -85,7 +94,7 @@ def processors(device: torch.device) -> int:
 def empty_states(problem: Problem, splits: int) -> Partial:
     """Room for the states of the shares."""
     shape, device = (*problem.rows, splits), problem.call.q.device
-    m, l, t, c = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(4))
+    m, l, t, u, c = (torch.empty(shape, dtype=torch.float32, device=device) for _ in range(5))
     top = torch.empty(shape, dtype=torch.int32, device=device)
     acc = torch.empty(*shape, problem.call.v.shape[-1], dtype=torch.float32, device=device)
-    return Partial(m, l, t, c, top, acc)
+    return Partial(m, l, t, u, c, top, acc)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
-from attentropy.kernels.triton.configs import TileSizes, configs
+from attentropy.kernels.triton.configs import TileSizes
 from attentropy.kernels.triton.device.views import (
     DistanceTable,
     Drop,
@@ -16,6 +16,7 @@ from attentropy.kernels.triton.device.views import (
     line,
     view,
 )
+from attentropy.kernels.triton.measured import best_sizes
 
 
 def padded(width: int) -> int:
@@ -85,9 +86,14 @@ class Problem:
         """The arguments of a second launch, which does what is not finite once more."""
         return {"SAFE": True, "PRECISION": "ieee"}
 
-    def configs(self, kernel: str) -> tuple[TileSizes, ...]:
-        """The tile sizes to choose from."""
-        return configs(kernel, width=self.width, precise=self.precise, laden=self.laden)
+    def tiles(self, kernel: str) -> TileSizes:
+        """The tile sizes of a kernel for this call."""
+        device = self.call.q.device
+        major, minor = torch.cuda.get_device_capability(device) if device.type == "cuda" else (8, 0)
+        return best_sizes(
+            kernel, arch=10 * major + minor, width=self.width, precise=self.precise,
+            laden=self.laden,
+        )  # fmt: skip
 
     @property
     def hides(self) -> bool:
@@ -100,11 +106,6 @@ class Problem:
         """The padded width that decides the tile sizes."""
         return padded(max(self.call.q.shape[-1], self.call.v.shape[-1]))
 
-    @property
-    def bucket(self) -> int:
-        """Lengths to the next power of two: calls of one bucket share their tuning."""
-        return 64 * self.rows[2].bit_length() + self.keys.bit_length()
-
     def shared(self) -> dict[str, object]:
         """The arguments that the kernels with tiles have in common."""
         q, k, v = self.call[:3]
@@ -116,7 +117,6 @@ class Problem:
             "drop": self.drop(),
             "heads": self.rows[1],
             "key_heads": k.shape[1],
-            "bucket": self.bucket,
             "D": q.shape[-1],
             "DV": v.shape[-1],
             "BLOCK_D": padded(q.shape[-1]),
@@ -137,9 +137,16 @@ class Problem:
             relative=None if call.relative is None else table(call.relative),
             slopes=call.slopes,
             softcap=call.softcap,
+            raw=None if self.acting else 1,
             queries=self.rows[2],
             keys=self.keys,
         )
+
+    @property
+    def acting(self) -> bool:
+        """Whether anything but the scale acts on scores."""
+        parts = (self.call.softcap, self.call.bias, self.call.relative, self.call.slopes)
+        return any(x is not None for x in parts)
 
     def drop(self) -> Drop | None:
         """Dropout, where there is any."""

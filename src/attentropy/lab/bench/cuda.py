@@ -101,6 +101,18 @@ def describe() -> dict[str, str]:
     }
 
 
+def predicted(case: BenchCase) -> float | None:
+    """Seconds that the model of the card predicts for the Triton kernel; None if it knows not.
+
+    Args:
+        case: shape, precision and mask.
+    """
+    from attentropy.lab.bench.predicted import seconds
+
+    major, minor = torch.cuda.get_device_capability()
+    return seconds(case, arch=10 * major + minor)
+
+
 def peak_extra(call: Callable[[], None]) -> float:
     """MiB that torch allocated on the card at the peak of a call above the level before it.
 

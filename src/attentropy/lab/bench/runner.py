@@ -34,6 +34,7 @@ class BenchResult:
     extra_mib: float | None
     bar: float | None = None
     peak_share: float | None = None  # by CPU time
+    predicted: float | None = None  # seconds, by the model of the card
 
 
 def measure(
@@ -68,6 +69,8 @@ def measure(
         extra = (cuda.peak_extra if on_card else peak_extra)(call) if memory else None
         ratios = took.wall / base.wall, took.cpu / base.cpu
         result = BenchResult(label(case), name, took.wall, *ratios, extra)
+        if name == "triton" and on_card:
+            result = replace(result, predicted=cuda.predicted(case))
         yield _judged(result, case, took.cpu) if name == "fused" else result
 
 

@@ -34,6 +34,7 @@ from attentropy.models.intercept.tracking import (
     owner_of,
 )
 from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.measures import RECORDED
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask, from_call
 
@@ -249,7 +250,7 @@ def ask(module: nn.Module, given: ModelInputs, *, steered: bool = True) -> Model
     q, k, options = given.q, given.k, given.options._replace(mask=mask.seen)
     if steered:
         q, k, options = changed(module, q, k, options)
-    call = resolve(q, k, given.v, options)
+    call = resolve(q, k, given.v, options._replace(stats=RECORDED))
     if options.mask is not mask.seen:
         mask = mask.seeing(call.seen)
     elif call.bias is not None and mask.choice_from is not None:

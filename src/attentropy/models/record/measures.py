@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attentropy.core.results import Stats
+from attentropy.core.results import COMPUTED, Stats
 from attentropy.core.statistics import SUMMED
 from attentropy.kernels.tiled.logits import pair_logits, row_logits
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 from attentropy.models.record.sampled import SAMPLED, SampledRows, sampled
 
+RECORDED = COMPUTED - {"argmax"}
+"""Statistics of a call that a watch reads."""
 COUNTS = ("rows", "log_visible", "visible")
 APART = ("sink_mass", "previous_share")  # each takes a pass of its own
 READ = tuple(name for name in SUMMED if name not in (*COUNTS, *APART))

@@ -1,5 +1,7 @@
 """What the gradient of a row's logits is made of."""
 
+import math
+
 import pytest
 import torch
 
@@ -11,7 +13,9 @@ from tests.kernels.triton.problems import problem, tensors
 
 
 @interpreted
-@pytest.mark.parametrize("flowing", [FLOWING[:4], ("out",), ("entropy",), ("lse", "collision")])
+@pytest.mark.parametrize(
+    "flowing", [FLOWING, ("out",), ("entropy",), ("lse", "collision"), ("varentropy",)]
+)
 def test_the_shift_of_every_row(flowing):
     made = problem(*tensors(21, 11, batch=2))
     rows = (2, 2, 21)
@@ -32,4 +36,14 @@ def test_the_shift_of_every_row(flowing):
         want -= grads["lse"]
     if "collision" in grads:
         want += 2 * grads["collision"] * written.collision
+    linear = torch.zeros(rows)
+    if "entropy" in grads:
+        linear -= grads["entropy"]
+    if "varentropy" in grads:
+        d, mean = grads["varentropy"], written.entropy
+        want += d * (written.varentropy - mean.square() - 2 * mean)
+        linear += 2 * d * (1 + mean)
+    slopes = launches[0].args["slopes"]
+    if slopes.linear is not None:
+        torch.testing.assert_close(slopes.linear, linear * math.log(2), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(launches[0].args["slopes"].shift, want, atol=1e-5, rtol=1e-5)

@@ -7,8 +7,14 @@ from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.device.test_queries import DRAWN, SIZES, prepared
 
 
+def sweep_over_queries(launches):
+    """What the gradients of k and v take, without the second launch."""
+    names = ("coefficients", "span_table", "keys_backward")
+    return [x for x in launches if x.kernel.__name__ in names and not x.args.get("SAFE")]
+
+
 @interpreted
-@pytest.mark.parametrize("sizes", SIZES, ids=lambda x: x.name)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(
     "terms",
     [
@@ -24,7 +30,7 @@ from tests.kernels.triton.device.test_queries import DRAWN, SIZES, prepared
 )
 def test_gradients_are_those_of_the_reference(sizes, terms):
     launches, found, want = prepared(terms, ("k", "v"))
-    for one in (launches[0], launches[2]):
+    for one in sweep_over_queries(launches):
         one.start_with(sizes)
     for name in ("k", "v"):
         torch.testing.assert_close(found[name], want[name], atol=2e-5, rtol=1e-4, msg=name)
@@ -33,7 +39,7 @@ def test_gradients_are_those_of_the_reference(sizes, terms):
 @interpreted
 def test_the_second_launch_leaves_finite_keys_as_they_are():
     launches, found, want = prepared({"table": torch.rand(1, 1, 21, 35) > 0.3}, ("k", "v"))
-    for one in (launches[0], launches[2]):
+    for one in sweep_over_queries(launches):
         one.start_with(SIZES[0])
     before = found["k"].clone()
     launches[4].start_with(SIZES[0])

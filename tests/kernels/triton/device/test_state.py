@@ -6,7 +6,20 @@ import triton
 import triton.language as tl
 
 from attentropy.core import states
-from attentropy.kernels.triton.device.state import absorb, empty, loudest, merge, read
+from attentropy.kernels.triton.device.logits import LOG2E
+from attentropy.kernels.triton.device.state import (
+    SLOTS,
+    absorb,
+    absorb_safely,
+    beside,
+    blind,
+    empty,
+    halves,
+    loudest,
+    merge,
+    read,
+    settle,
+)
 from attentropy.kernels.triton.device.views import Partial
 from attentropy.kernels.triton.launch import quiet_numpy
 from tests.kernels.triton.device.helpers import interpreted, outputs
@@ -16,14 +29,41 @@ INF = float("inf")
 
 @triton.jit
 def take(s_ptr, into, ROWS: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr):
-    """States of rows whose logits come in tiles; -inf is a hidden key."""
+    """States of rows whose logits come in tiles of half the size; -inf is a hidden key.
+
+    `top` is the first key that the slot of the maximum may hold.
+    """
     r, n = tl.arange(0, ROWS), tl.arange(0, WIDTH)
-    state = empty(ROWS)
+    slots = empty(ROWS, 15)
+    size = tl.full((ROWS,), 2.0, tl.float32)
+    for tile in range(0, TILES):
+        j = tile * WIDTH + n[None, :]
+        s = tl.load(s_ptr + r[:, None] * (TILES * WIDTH) + j) / 2
+        seen = s > float("-inf")
+        _, _, slots = absorb(slots, s, seen, tile * WIDTH, size * LOG2E, 15, True)
+    m, l, t, u, c = settle(slots, size)
+    held_by = (slots[5] == slots[0][:, None]) & (slots[6] >= 0)
+    first = tl.where(held_by, slots[6] + tl.arange(0, SLOTS)[None, :], 2147483647)
+    top = tl.min(first, 1)
+    store(into, (m, l, t, u, c, tl.where(top < 2147483647, top, -1)), r)
+
+
+@triton.jit
+def take_safely(s_ptr, into, ROWS: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr):
+    r, n = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    state = blind(ROWS)
     for tile in range(0, TILES):
         j = tile * WIDTH + n[None, :]
         s = tl.load(s_ptr + r[:, None] * (TILES * WIDTH) + j)
-        _, _, state = absorb(state, s, s > float("-inf"), j, True, True, False)
+        _, _, state = absorb_safely(state, s, s > float("-inf"), j)
     store(into, state, r)
+
+
+@triton.jit
+def cut_and_joined(x_ptr, into, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    one, two = halves(tl.load(x_ptr + at))
+    tl.store(into + at, beside(two, one))
 
 
 @triton.jit
@@ -36,8 +76,8 @@ def joined(one, two, into, ROWS: tl.constexpr):
 @triton.jit
 def held(at, r):
     return (
-        tl.load(at.m + r), tl.load(at.l + r), tl.load(at.t + r), tl.load(at.c + r),
-        tl.load(at.top + r),
+        tl.load(at.m + r), tl.load(at.l + r), tl.load(at.t + r), tl.load(at.u + r),
+        tl.load(at.c + r), tl.load(at.top + r),
     )  # fmt: skip
 
 
@@ -46,32 +86,39 @@ def store(into, state, r):
     tl.store(into.m + r, state[0])
     tl.store(into.l + r, state[1])
     tl.store(into.t + r, state[2])
-    tl.store(into.c + r, state[3])
-    tl.store(into.top + r, state[4])
+    tl.store(into.u + r, state[3])
+    tl.store(into.c + r, state[4])
+    tl.store(into.top + r, state[5])
 
 
 @triton.jit
-def told(at, inverse, log_l, lse, entropy, collision, top, ROWS: tl.constexpr):
+def told(at, inverse, log_l, lse, entropy, spread, collision, top, ROWS: tl.constexpr):
     r = tl.arange(0, ROWS)
     state = held(at, r)
-    a, b, c, d, e = read(state)
+    a, b, c, d, e, f = read(state)
     tl.store(inverse + r, a)
     tl.store(log_l + r, b)
     tl.store(lse + r, c)
     tl.store(entropy + r, d)
-    tl.store(collision + r, e)
+    tl.store(spread + r, e)
+    tl.store(collision + r, f)
     tl.store(top + r, loudest(state))
 
 
 def room(rows):
-    m, l, t, c = outputs(4, rows)
-    return Partial(m, l, t, c, torch.zeros(rows, dtype=torch.int32), torch.empty(0))
+    m, l, t, u, c = outputs(5, rows)
+    return Partial(m, l, t, u, c, torch.zeros(rows, dtype=torch.int32), torch.empty(0))
 
 
-def taken(s, *, tiles=1):
+def taken(s, *, tiles=1, how=take_safely):
     into = room(len(s))
-    take[(1,)](s, into, len(s), tiles, s.shape[1] // tiles)
+    with quiet_numpy():
+        how[(1,)](s, into, len(s), tiles, s.shape[1] // tiles)
     return into
+
+
+def want_entropy(p):
+    return -torch.special.xlogy(p, p).sum(-1)
 
 
 def logits():
@@ -86,36 +133,69 @@ def logits():
 
 def check(got, s):
     want = states.from_tile(s.double(), torch.ones(s.shape[1], 1).double())
+    z = (s.double() - want.m[:, None]).nan_to_num(nan=0.0, neginf=0.0)
+    u = (z.square() * z.exp()).masked_fill(s.isneginf(), 0.0).sum(-1)
     torch.testing.assert_close(got.m, want.m.float())
-    for name, value in (("l", want.l), ("t", want.t), ("c", want.c)):
+    for name, value in (("l", want.l), ("t", want.t), ("u", u), ("c", want.c)):
         torch.testing.assert_close(getattr(got, name), value.float(), atol=2e-3, rtol=1e-3)
-    assert torch.equal(got.top.long(), want.argmax)
+    return want
 
 
 @interpreted
 @pytest.mark.parametrize("tiles", [1, 2])
 def test_tiles_are_absorbed(tiles):
     s = logits()
-    check(taken(s, tiles=tiles), s)
+    found = taken(s, tiles=tiles)
+    want = check(found, s)
+    assert torch.equal(found.top.long(), want.argmax)
+
+
+@interpreted
+@pytest.mark.parametrize("tiles", [1, 2, 4])
+def test_slots_make_the_same_state_and_know_where_the_largest_is(tiles):
+    s = logits()
+    found = taken(s, tiles=tiles, how=take)
+    want = check(found, s)
+    blind_row = want.argmax < 0
+    assert torch.equal(found.top < 0, blind_row)
+    width = 32 // tiles
+    same_slot, same_tile = (
+        want.argmax % 8 == found.top % 8,
+        want.argmax // width == found.top // width,
+    )
+    assert ((same_slot & same_tile) | blind_row).all()
+
+
+@interpreted
+def test_columns_are_cut_in_two_and_joined():
+    x, into = torch.randn(8, 32), torch.empty(8, 32)
+    cut_and_joined[(1,)](x, into, 8, 32)
+    assert torch.equal(into, torch.cat([x[:, 16:], x[:, :16]], 1))
 
 
 @interpreted
 def test_states_merge_and_the_first_of_ties_stays():
     s = logits()
-    halves = [taken(x.contiguous()) for x in s.split(16, 1)]
-    halves[1] = halves[1]._replace(top=torch.where(halves[1].top < 0, -1, halves[1].top + 16))
+    parts = [taken(x.contiguous()) for x in s.split(16, 1)]
+    parts[1] = parts[1]._replace(top=torch.where(parts[1].top < 0, -1, parts[1].top + 16))
     into = room(8)
-    joined[(1,)](*halves, into, 8)
-    check(into, s)
+    with quiet_numpy():
+        joined[(1,)](*parts, into, 8)
+    want = check(into, s)
+    assert torch.equal(into.top.long(), want.argmax)
 
 
 @interpreted
 def test_a_state_is_read_as_the_contract_says():
     s = logits()
     at = taken(s)
-    inverse, log_l, lse, entropy, collision, top = outputs(6, 8)
+    inverse, log_l, lse, entropy, spread, collision, top = outputs(7, 8)
     with quiet_numpy():
-        told[(1,)](at, inverse, log_l, lse, entropy, collision, top, 8)
+        told[(1,)](at, inverse, log_l, lse, entropy, spread, collision, top, 8)
+    log_p = s.double().log_softmax(-1)
+    p = log_p.exp().nan_to_num(0.0)
+    centred = (log_p + want_entropy(p)[:, None]).nan_to_num(neginf=0.0)
+    torch.testing.assert_close(spread, (p * centred.square()).sum(-1).float(), atol=2e-3, rtol=1e-3)
     want = states.read(states.from_tile(s.double(), torch.ones(32, 1).double())).stats
     torch.testing.assert_close(lse, want.lse.float())
     torch.testing.assert_close(entropy, want.entropy.float(), atol=2e-3, rtol=1e-3)

@@ -53,7 +53,10 @@ def added(
 @triton.jit
 def found_bad(into, x, count, N: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, N)
-    tl.store(into + i, spoiled(x, i, i < count, WIDTH, BLOCK).to(tl.int32))
+    tl.store(
+        into + i,
+        spoiled(load(x, (0, 0, i, i < count), WIDTH, BLOCK, True).to(tl.float32)).to(tl.int32),
+    )
 
 
 def heads(x):
@@ -107,7 +110,7 @@ def test_rows_that_are_not_finite_are_found():
     x = torch.randn(16, 10)
     x[2, 9], x[5, 0] = torch.nan, -torch.inf
     into = torch.zeros(16, dtype=torch.int32)
-    found_bad[(1,)](into, x, 16, 16, 10, 16)
+    found_bad[(1,)](into, heads(x[None, None]), 16, 16, 10, 16)
     assert into.nonzero().flatten().tolist() == [2, 5]
-    found_bad[(1,)](into, x, 5, 16, 10, 16)
+    found_bad[(1,)](into, heads(x[None, None]), 5, 16, 10, 16)
     assert into.nonzero().flatten().tolist() == [2]

@@ -7,7 +7,9 @@ from attentropy.kernels.triton.device.views import line, view
 
 def test_rows():
     x = torch.randn(1, 4, 1)
-    assert line(x, (2, 4, 7)) == (x, 0, 1, 0)
+    assert line(x, (2, 4, 7)) == (x, 0, 1, None)
+    one = torch.ones(1, 1, 1)
+    assert line(one, (2, 4, 7)) == (one, 0, None, None)
     y = torch.randn(2, 4, 7)
     assert line(y, (2, 4, 7))[1:] == (28, 7, 1)
 

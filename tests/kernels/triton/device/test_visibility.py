@@ -5,7 +5,13 @@ import torch
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton.device.visibility import key_span, load_row, query_span
+from attentropy.kernels.triton.device.visibility import (
+    key_span,
+    load_row,
+    query_span,
+    span_table,
+)
+from attentropy.kernels.triton.plan_backward import empty_spans
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.problems import problem, tensors
 
@@ -21,8 +27,8 @@ def keys_of(into, terms, first, ROWS: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def queries_of(into, terms, first, TILE: tl.constexpr, BLOCK: tl.constexpr):
-    begin, whole, rest, end = query_span(terms, 0, 0, first, TILE, BLOCK)
+def queries_of(into, terms, spans, first, TILE: tl.constexpr, BLOCK: tl.constexpr):
+    begin, whole, rest, end = query_span(terms, spans, 0, 0, first, TILE, BLOCK)
     put(into, begin, whole, rest, end)
 
 
@@ -65,14 +71,17 @@ def test_keys_that_rows_see(kind, first):
 @interpreted
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first", [0, 32, 64])
-def test_queries_that_see_keys(kind, first):
+@pytest.mark.parametrize("block", [16, 32])
+def test_queries_that_see_keys(kind, first, block):
     lo, hi = bounds(kind, 60, 75)
     made = problem(*tensors(60, 75), lo=lo, hi=hi)
     into = torch.zeros(4, dtype=torch.int32)
-    queries_of[(1,)](into, made.terms(), first, TILE, 16)
+    spans = empty_spans(made)
+    span_table[(spans.ptr.shape[2],)](spans.ptr, made.terms(), 1)
+    queries_of[(1,)](into, made.terms(), spans, first, TILE, block)
     begin, whole, rest, end = into.tolist()
-    sees = made.call.seen.dense()[0, 0, :, first : first + 16].T
-    if sees.shape[0] < 16:  # the block is ragged: no tile is whole
+    sees = made.call.seen.dense()[0, 0, :, first : first + block].T
+    if sees.shape[0] < block:  # the block is ragged: no tile is whole
         assert whole == rest
     check(begin, whole, rest, end, sees)
 

@@ -1,11 +1,11 @@
-"""What is compiled ahead of time: every configuration, and every feature by itself at one width.
+"""What is compiled ahead of time: calls of every kernel, plain or with one feature or all of them.
 
 Tensors hold nothing (they are on the meta device): 4 batches of 32 query heads on 8 key heads,
 4096 keys; to decode, one query, and one batch where the keys are cut into shares. Backward kernels
 take gradients of every statistic.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,11 +13,13 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.masks.extent import Extent
+from attentropy.core.results import COMPUTED
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING
-from attentropy.kernels.triton.configs import ROWWISE, TABLE, TileSizes
+from attentropy.kernels.triton.configs import TileSizes
+from attentropy.kernels.triton.device.visibility import span_table
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.plan_backward import plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
@@ -25,77 +27,39 @@ from attentropy.kernels.triton.problem import Problem
 
 LENGTH = 4096
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
-WIDTHS = (16, 32, 64, 128, 256)
-PLAIN = ("forward", "decode", "queries", "keys")
-ROWS = ("join", "coefficients")
 DECODING = ("join", "decode", "unsplit decode", "safe decode")
-# kernels that a row of the table of configurations serves, where it is not the one of its name
-SERVED = {
-    "decode": ("decode", "unsplit decode"),
-    "safe": ("safe forward", "safe decode", "safe queries", "safe keys"),
-}
-FEATURES_WIDTH = 64
 EVERYTHING = "all at once"
 LONE = "gradient of the output only"
 
 
 @dataclass(frozen=True)
 class CompiledCase:
-    """One kernel with one configuration on one kind of call."""
+    """One kernel on one kind of call, with tile sizes of its own."""
 
     kernel: str
     width: int
     dtype: str
-    config: TileSizes
+    tiles: TileSizes
     feature: str = "causal"
 
 
-def cases() -> Iterator[CompiledCase]:
-    """Causal attention, or all features at once, in every configuration; each feature at a width.
-
-    `safe` configurations come once for each kernel that they serve. float16, which shares its
-    configurations with bfloat16, comes with those of plain calls.
-    """
-    for dtype in DTYPES:
-        half = dtype == "float16"
-        for kernel in () if half else ROWS:
-            yield from (CompiledCase(kernel, width, dtype, ROWWISE[0]) for width in WIDTHS)
-        for kernel, kinds in TABLE.items():
-            if half and kernel not in PLAIN:
-                continue
-            feature = EVERYTHING if kernel.startswith("laden") else "causal"
-            for width, choices in kinds[dtype == "float32"].items():
-                for name in served(kernel):
-                    yield from (CompiledCase(name, width, dtype, c, feature) for c in choices)
-    for feature, change in FEATURES.items():
-        if feature != EVERYTHING:
-            for kernel in PLAIN[2:] if feature == LONE else PLAIN:
-                plain = CompiledCase(kernel, FEATURES_WIDTH, "bfloat16", ROWWISE[0])
-                choices = Problem(change(problem(plain).call)).configs(kernel)
-                yield replace(plain, config=choices[0], feature=feature)
-
-
-def served(kernel: str) -> tuple[str, ...]:
-    """The kernels that a row of the table of configurations is for."""
-    plain = kernel.removeprefix("laden ")
-    return SERVED.get(plain, (plain,))
-
-
-def launch_of(case: CompiledCase, *, stats: bool = True) -> Launch:
-    """The launch that the case is about."""
+def launch_of(case: CompiledCase, *, asked: frozenset[str] = COMPUTED) -> Launch:
+    """The launch that the case is about, with the statistics that are asked for."""
     what = problem(case)
+    what = replace(what, call=what.call._replace(asked=asked))
     needs = {name: getattr(what.call, name) is not None for name in INPUTS}
     needs["scale"] = what.call.scale.shape[-1] > 1
-    ahead, written = plan_forward(what, stats=stats)
+    ahead, written = plan_forward(what)
     flowing = ("out",) if case.feature == LONE else FLOWING
     back, _ = plan_backward(what, written, {n: getattr(written, n) for n in flowing}, needs)
     names = ("coefficients", "queries", "keys", "safe queries", "safe keys")
     places = {"forward": ahead[0], "join": ahead[1], "safe forward": ahead[-1]}
-    places |= dict(zip(names, back, strict=False))
+    sweeps = [launch for launch in back if launch.kernel is not span_table]
+    places |= dict(zip(names, sweeps, strict=False))
     name = "forward" if case.kernel.endswith("decode") else case.kernel
     if case.kernel == "safe decode":
         name = "safe forward"
-    return replace(places[name], choices=(case.config,))
+    return replace(places[name], tiles=case.tiles)
 
 
 def problem(case: CompiledCase) -> Problem:

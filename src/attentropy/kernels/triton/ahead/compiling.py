@@ -13,7 +13,8 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from attentropy.kernels.triton.configs import TileSizes
+from attentropy.core.errors import UnsupportedError
+from attentropy.kernels.triton.device.mode import interpreting
 from attentropy.kernels.triton.launch import Launch, sizes
 
 POINTERS = {
@@ -23,6 +24,7 @@ POINTERS = {
     torch.int32: "*i32",
     torch.int64: "*i64",
     torch.bool: "*i1",
+    torch.int8: "*i8",
 }
 
 
@@ -37,21 +39,16 @@ class ProgramUsage:
     cubin: bytes
 
 
-def compile_for(launch: Launch, config: TileSizes, arch: int) -> ProgramUsage:
+def compile_for(launch: Launch, arch: int) -> ProgramUsage:
     """Compile for compute capability `arch` (80, 90, 100), as the launch would at run time."""
-    constants: dict[tuple[int, ...], Any] = {}
-    aligned: dict[tuple[int, ...], Any] = {}
-    given = {**launch.args, **sizes(launch.kernel, config)}
-    fixed = {p.name for p in launch.kernel.params if p.is_constexpr}
-    signature = {
-        name: typed(given[name], (place,), constants, aligned, fixed=name in fixed)
-        for place, name in enumerate(launch.kernel.arg_names)
-    }
+    if interpreting():
+        raise UnsupportedError("compiling ahead of time needs TRITON_INTERPRET unset")
+    tiles = launch.tiles
     compiled = triton.compile(
-        ASTSource(launch.kernel, signature, constexprs=constants, attrs=aligned),
+        source_of(launch),
         target=GPUTarget("cuda", arch, 32),
         options={
-            "num_warps": config.warps, "num_stages": config.stages, "maxnreg": config.registers,
+            "num_warps": tiles.warps, "num_stages": tiles.stages, "maxnreg": tiles.registers,
             "enable_fp_fusion": True,
         },
     )  # fmt: skip
@@ -63,6 +60,19 @@ def compile_for(launch: Launch, config: TileSizes, arch: int) -> ProgramUsage:
         threads=32 * compiled.metadata.num_warps,
         cubin=compiled.asm["cubin"],
     )
+
+
+def source_of(launch: Launch) -> ASTSource:
+    """A launch as Triton's compiler takes it: the kernel, types and constants."""
+    constants: dict[tuple[int, ...], Any] = {}
+    aligned: dict[tuple[int, ...], Any] = {}
+    given = {**launch.args, **sizes(launch.kernel, launch.tiles)}
+    fixed = {p.name for p in launch.kernel.params if p.is_constexpr}
+    signature = {
+        name: typed(given[name], (place,), constants, aligned, fixed=name in fixed)
+        for place, name in enumerate(launch.kernel.arg_names)
+    }
+    return ASTSource(launch.kernel, signature, constexprs=constants, attrs=aligned)
 
 
 def typed(
@@ -103,6 +113,15 @@ def usage(cubin: bytes) -> tuple[int, int]:
     if found is None:
         raise RuntimeError(f"cuobjdump did not report registers: {text}")
     return int(found[1]), int(found[2]) + int(found[3])
+
+
+def disassembled(cubin: bytes) -> str:
+    """The machine code of a compiled kernel with its control words, as text."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [tool("nvdisasm"), "-hex", "-c", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def tool(name: str) -> str:

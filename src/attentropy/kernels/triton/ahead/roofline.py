@@ -5,10 +5,10 @@ python -m attentropy.kernels.triton.ahead.roofline     # the table of docs/gpu.m
 
 from dataclasses import dataclass
 
-from attentropy.kernels.triton.ahead.occupancy import PROCESSORS
-from attentropy.kernels.triton.configs import TABLE, TileSizes
+from attentropy.kernels.triton.ahead.model.cards import CARDS
+from attentropy.kernels.triton.configs import HALF, TileSizes
 
-ROW_STATISTICS_BYTES = 5 * 4 + 8
+ROW_STATISTICS_BYTES = 6 * 4 + 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +26,13 @@ class Pass:
 
 
 PASSES = {
-    # scale, max, subtract, times log2(e), exponential, sum, convert; statistics: a multiply-add
-    # each for entropy and sum p^2; compare, select and minimum for argmax
-    "forward": Pass(products=2, tensors=4, softmax=7, statistics=7),
-    # scale, subtract twice, times log2(e), exponential, minus shift, times p, convert;
-    # statistics: a clamp and a multiply-add for entropy, a multiply-add for sum p^2
-    "queries": Pass(products=3, tensors=5, softmax=8, statistics=5),
-    "keys": Pass(products=4, tensors=6, softmax=10, statistics=5),
+    # max, subtract, times the unit, exponential, sum, convert; statistics: a product and a sum
+    # for entropy, a multiply-add each for varentropy and sum p^2; argmax takes none of a pair
+    "forward": Pass(products=2, tensors=4, softmax=6, statistics=6),
+    # scale and subtract, exponential, minus shift, times p, convert; statistics: two multiply-adds
+    # for entropy and varentropy, one for sum p^2
+    "queries": Pass(products=3, tensors=5, softmax=6, statistics=6),
+    "keys": Pass(products=4, tensors=6, softmax=7, statistics=6),
 }
 
 
@@ -66,7 +66,7 @@ def statistics_share(width: int, kernel: str = "forward", operations: int | None
     """Share of the statistics in the arithmetic of a pass, D = Dv; if they took but `operations`.
 
     >>> round(statistics_share(64), 3), round(statistics_share(16, operations=4), 3)
-    (0.026, 0.053)
+    (0.022, 0.054)
     """
     do = PASSES[kernel]
     added = do.statistics if operations is None else operations
@@ -75,30 +75,30 @@ def statistics_share(width: int, kernel: str = "forward", operations: int | None
 
 def best_time(shape: CallShape, *, arch: int, products: int, tensors: int) -> float:
     """Seconds below which no kernel can go: products at the peak rate, or memory."""
-    card = PROCESSORS[arch]
+    card = CARDS[arch]
     return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
 
 
 def markdown() -> str:
-    """Per configuration of 2-byte inputs: flop, bytes, the statistics, the bound on each card."""
-    names = [card.name for card in PROCESSORS.values()]
+    """Per width of 2-byte inputs: flop, bytes, the statistics, the bound on each card."""
+    names = [card.name for card in CARDS.values()]
     first = "| kernel | width | block x tile | Tflop | GB | flop/byte | GB by blocks | statistics"
     lines = [f"{first} | {' | '.join(names)} |", "|---" * (8 + len(names)) + "|"]
     for kernel in PASSES:
-        for width, choices in TABLE[kernel][False].items():
-            lines += [_row(kernel, CallShape(width=width), config) for config in choices]
+        for width, tiles in HALF[kernel][80].items():
+            lines.append(_row(kernel, CallShape(width=width), tiles))
     return "\n".join(lines)
 
 
-def _row(kernel: str, shape: CallShape, config: TileSizes) -> str:
+def _row(kernel: str, shape: CallShape, tiles: TileSizes) -> str:
     do = PASSES[kernel]
     work, moved = flops(shape, do.products), traffic(shape, do.tensors)
     cells = [
-        kernel, str(shape.width), f"{config.block} x {config.tile}", f"{work / 1e12:.2f}",
-        f"{moved / 1e9:.2f}", f"{work / moved:.0f}", f"{passed_by(shape, config.block) / 1e9:.1f}",
+        kernel, str(shape.width), f"{tiles.block} x {tiles.tile}", f"{work / 1e12:.2f}",
+        f"{moved / 1e9:.2f}", f"{work / moved:.0f}", f"{passed_by(shape, tiles.block) / 1e9:.1f}",
         f"{statistics_share(shape.width, kernel):.1%}",
     ]  # fmt: skip
-    for arch in PROCESSORS:
+    for arch in CARDS:
         seconds = best_time(shape, arch=arch, products=do.products, tensors=do.tensors)
         cells.append(f"{1e3 * seconds:.2f} ms")
     return f"| {' | '.join(cells)} |"

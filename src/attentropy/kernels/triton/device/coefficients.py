@@ -1,21 +1,24 @@
 """Per row, what the gradient of its logits is made of.
 
-With p the weights, dP = dO.V, and dH, dL, dC the gradients of entropy, lse and sum p^2:
+With p the weights, dP = dO.V, and dH, dL, dC, dV the gradients of entropy, lse, sum p^2 and
+varentropy V, and a = log p + H:
 
-    ds = p * (dP - shift - dH * log p + 2 * dC * p)
-    shift = sum dO * O + dH * H - dL + 2 * dC * sum p^2
+    ds = p * (dP - shift - dH log p + 2 dC p + dV (a^2 + 2 a))
+       = p * (dP - shift' + log p (2 dV (1 + H) - dH) + (log p)^2 dV + 2 dC p)
+
+    shift = sum dO O + dH H - dL + 2 dC sum p^2 + dV V,  shift' = shift - dV (H^2 + 2 H)
 """
 
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton.device.logits import exp
+from attentropy.kernels.triton.device.logits import LN2, LOG2E
 from attentropy.kernels.triton.device.state import FLOOR
 
 
 @triton.jit
 def coefficients(
-    out, dout, slopes, dlse, entropy, collision, heads, queries, total,
+    out, dout, slopes, dlse, dentropy, entropy, varentropy, collision, heads, queries, total,
     DV: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows out of the `total` rows of [B,H,Q]. Statistics are contiguous."""
@@ -31,9 +34,19 @@ def coefficients(
         ptr = at.ptr + (b * at.b + h * at.h + i * at.i)[:, None] + (d * at.j)[None, :]
         do = tl.load(ptr, mask=fits, other=0.0)
         shift += tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
-    if slopes.entropy is not None:
-        dh = tl.load(slopes.entropy + rows, mask=alive, other=0.0)
+    linear = tl.zeros((BLOCK,), tl.float32)
+    if dentropy is not None:
+        dh = tl.load(dentropy + rows, mask=alive, other=0.0)
         shift += dh * tl.load(entropy + rows, mask=alive, other=0.0)
+        linear -= dh
+    if slopes.square is not None:
+        dv = tl.load(slopes.square + rows, mask=alive, other=0.0)
+        mean = tl.load(entropy + rows, mask=alive, other=0.0)
+        spread = tl.load(varentropy + rows, mask=alive, other=0.0)
+        shift += dv * (spread - mean * (mean + 2))
+        linear += 2 * dv * (1 + mean)
+    if slopes.linear is not None:
+        tl.store(slopes.linear + rows, linear * LN2, mask=alive)
     if dlse is not None:
         shift -= tl.load(dlse + rows, mask=alive, other=0.0)
     if slopes.collision is not None:
@@ -43,32 +56,46 @@ def coefficients(
 
 
 @triton.jit
-def load_slopes(slopes, rows, alive):
+def load_slopes(slopes, rows, alive, terms):
     """The coefficients of rows, shaped as `rows`; a dead row gets zeros."""
-    m = tl.load(slopes.m + rows, mask=alive, other=0.0)
-    log_l = tl.load(slopes.log_l + rows, mask=alive, other=0.0)
     shift = tl.load(slopes.shift + rows, mask=alive, other=0.0)
-    dh = tl.zeros_like(shift)
-    if slopes.entropy is not None:
-        dh = tl.load(slopes.entropy + rows, mask=alive, other=0.0)
+    log_l = tl.zeros_like(shift)
+    if terms.raw is not None:
+        m = tl.load(slopes.lse + rows, mask=alive, other=0.0) * LOG2E
+    else:
+        m = tl.load(slopes.m + rows, mask=alive, other=0.0)
+        log_l = tl.load(slopes.log_l + rows, mask=alive, other=0.0)
+    linear = tl.zeros_like(shift)
+    if slopes.linear is not None:
+        linear = tl.load(slopes.linear + rows, mask=alive, other=0.0)
+    square = tl.zeros_like(shift)
+    if slopes.square is not None:
+        square = tl.load(slopes.square + rows, mask=alive, other=0.0) * (LN2 * LN2)
     dc = tl.zeros_like(shift)
     if slopes.collision is not None:
         dc = tl.load(slopes.collision + rows, mask=alive, other=0.0) * 2
-    return m, log_l, shift, dh, dc
+    return m, log_l, shift, linear, square, dc
 
 
 @triton.jit
-def slope_of(s, dp, seen, row_slopes, slopes, GUARD: tl.constexpr, CLAMP: tl.constexpr):
+def slope_of(
+    s, dp, seen, unit, row_slopes, slopes, terms, GUARD: tl.constexpr, CLAMP: tl.constexpr
+):
     """The weights p of a tile of logits s, and the gradient of the logits.
 
-    Without CLAMP a logit of -inf gives NaN, for the second launch to mend.
+    `unit` turns raw logits to units of log 2. Without CLAMP a logit of -inf gives NaN, for the
+    second launch to mend.
     """
-    m, log_l, shift, dh, dc = row_slopes
-    log_p = (s - m) - log_l
-    p = exp(log_p)
+    m, log_l, shift, linear, square, dc = row_slopes
+    z = s * unit - m if terms.raw is not None else ((s - m) - log_l) * LOG2E
+    p = tl.exp2(z)
+    if CLAMP:
+        z = tl.maximum(z, FLOOR)
     inner = dp - shift
-    if slopes.entropy is not None:
-        inner -= dh * (tl.maximum(log_p, FLOOR) if CLAMP else log_p)
+    if slopes.square is not None:
+        inner += z * (square * z + linear)
+    elif slopes.linear is not None:
+        inner += z * linear
     if slopes.collision is not None:
         inner += dc * p
     ds = p * inner

@@ -4,34 +4,71 @@ import triton
 import triton.language as tl
 
 from attentropy.kernels.triton.device.dropout import gains
-from attentropy.kernels.triton.device.logits import final
-from attentropy.kernels.triton.device.state import absorb, empty, loudest, read
-from attentropy.kernels.triton.device.tiles import add_seen, dot, load, narrow, product, spoiled
+from attentropy.kernels.triton.device.logits import HIDDEN, LOG2E, final, size_of
+from attentropy.kernels.triton.device.state import (
+    ARGMAX,
+    COLLISION,
+    ENTROPY,
+    NOWHERE,
+    SLOTS,
+    VARENTROPY,
+    absorb,
+    absorb_safely,
+    blind,
+    empty,
+    loudest,
+    read,
+    settle,
+)
+from attentropy.kernels.triton.device.tiles import (
+    add_seen,
+    dot,
+    load,
+    load_at,
+    narrow,
+    places,
+    product,
+    spoiled,
+)
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, begin, end, skip, gap,
+    state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, WANTED: tl.constexpr,
     SAFE: tl.constexpr, PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`."""
+    """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`.
+
+    Without EDGE there is no gap, and pointers move on from tile to tile.
+    """
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
+    start = (begin + tl.arange(0, TILE)).to(tl.int64)
+    k_at = places(k, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_D))
+    v_at = places(v, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_V))
     for step in range(begin, end - gap, TILE):
-        first = step + tl.where(step >= skip, gap, 0)
+        first = step + tl.where(step >= skip, gap, 0) if EDGE else step
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         theirs = (row[0], hk, key.to(tl.int64), inside)
+        if EDGE:
+            k_at = places(k, theirs, tl.arange(0, BLOCK_D))
+            v_at = places(v, theirs, tl.arange(0, BLOCK_V))
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
+            if not SAFE:
+                x *= sign_of(row, terms)
         else:
-            k_tile = load(k, theirs, D, BLOCK_D, EDGE)
-            x = dot(q_tile, tl.trans(k_tile), PRECISION)
+            x = dot(q_tile, tl.trans(load_at(k_at, inside, D, EDGE)), PRECISION)
         s, seen, _ = final(x, row, j, terms, EDGE)
-        p, alpha, state = absorb(state, s, seen, j, STATS, HIDES, SAFE)
+        if SAFE:
+            s = s * size_of(row, terms)
+            p, alpha, state = absorb_safely(state, tl.where(seen, s, HIDDEN), seen, j)
+        else:
+            p, alpha, state = absorb(state, s, seen, first, unit, WANTED, HIDES)
         if drop is not None:
             p *= gains(drop, row[0], row[1], row[2], first, TILE)
         if SAFE:
@@ -39,45 +76,102 @@ def sweep(
             p = narrow(p, v.ptr.dtype.element_ty)
             acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
         else:
-            v_tile = load(v, theirs, DV, BLOCK_V, EDGE)
-            acc = acc * alpha[:, None]
-            acc += dot(narrow(p, v_tile.dtype), v_tile, PRECISION)
+            v_tile = load_at(v_at, inside, DV, EDGE)
+            acc = dot(narrow(p, v_tile.dtype), v_tile, PRECISION, acc * alpha[:, None])
+        if not EDGE:
+            k_at += TILE * k.i
+            v_at += TILE * v.i
     return state, acc
 
 
 @triton.jit
-def unsure(written, rows, alive, terms, DV: tl.constexpr, BLOCK_V: tl.constexpr):
-    """Which rows to do again: whose entropy is NaN, and whose output where keys may be hidden."""
-    entropy = tl.load(written.entropy + rows, mask=alive, other=0.0)
-    bad = entropy != entropy
-    INTERVALS: tl.constexpr = (terms.lo is not None) or (terms.hi is not None)
-    if INTERVALS or (terms.mask is not None) or (terms.bias is not None):
-        bad = bad | spoiled(written.out, rows, alive, DV, BLOCK_V)
-    return bad
+def sign_of(row, terms):
+    """The sign of the scale where logits are raw: it goes to the query, so that maxima agree.
+
+    0 for a scale of 0, which makes all scores equal, and NaN for NaN.
+    """
+    if terms.raw is None:
+        sign = tl.full((1, 1), 1.0, tl.float32)
+    else:
+        sign = tl.where(row[4] < 0, -1.0, tl.where(row[4] > 0, 1.0, row[4]))
+    return sign
 
 
 @triton.jit
-def finish(state, acc, written, rows, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
-    """Read the state and store output and statistics of `rows` of [B,H,Q]."""
+def loudest_key(
+    slots, q_tile, k, hk, row, terms,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """The lowest key that has the largest logit, or -1.
+
+    A slot that holds the maximum says in which tile it is; the logits of the keys of that tile that
+    share the slot are computed once more. Several slots hold it only where logits are equal.
+    """
+    m, best, since = slots[0], slots[5], slots[6]
+    q_tile = q_tile.to(tl.float32)
+    start = since + tl.arange(0, SLOTS)[None, :]
+    tied = (best == m[:, None]) & (since >= 0)
+    top = tl.full((BLOCK,), NOWHERE, tl.int32)
+    for _turn in range(0, tl.max(tl.sum(tied.to(tl.int32), 1), 0)):
+        lowest = tl.min(tl.where(tied, start, NOWHERE), 1)
+        tied = tied & (start != lowest[:, None])
+        found = lowest < NOWHERE
+        value, place = tl.full((BLOCK,), HIDDEN, tl.float32), tl.full((BLOCK,), NOWHERE, tl.int32)
+        for step in range(0, TILE // SLOTS):
+            key = tl.where(found, lowest, 0) + step * SLOTS
+            asked = found & (key < terms.keys)
+            theirs = (row[0], hk, key.to(tl.int64), asked)
+            x = tl.sum(q_tile * load(k, theirs, D, BLOCK_D, True).to(tl.float32), 1)
+            s = tl.max(final(x[:, None], row, key[:, None], terms, True)[0], 1)
+            higher = (s > value) & asked
+            value, place = tl.where(higher, s, value), tl.where(higher, key, place)
+        top = tl.minimum(top, place)
+    return tl.where(top < NOWHERE, top, -1)
+
+
+@triton.jit
+def finish(
+    state, acc, written, unsure, rows, alive,
+    DV: tl.constexpr, BLOCK_V: tl.constexpr, WANTED: tl.constexpr,
+):  # fmt: skip
+    """Read the state and store output and statistics of `rows` of [B,H,Q], as far as WANTED.
+
+    `unsure` marks the rows that are not finite, for a second launch.
+    """
     tl.store(written.max_logit + rows, loudest(state), mask=alive)
-    tl.store(written.argmax + rows, state[4].to(tl.int64), mask=alive)
-    inverse, log_l, lse, entropy, collision = read(state)
+    inverse, log_l, lse, entropy, spread, collision = read(state)
     tl.store(written.log_l + rows, log_l, mask=alive)
     tl.store(written.lse + rows, lse, mask=alive)
-    tl.store(written.entropy + rows, entropy, mask=alive)
-    tl.store(written.collision + rows, collision, mask=alive)
+    bad = log_l != log_l
+    if ENTROPY & WANTED:
+        tl.store(written.entropy + rows, entropy, mask=alive)
+        bad = bad | (entropy != entropy)
+    if VARENTROPY & WANTED:
+        tl.store(written.varentropy + rows, spread, mask=alive)
+        bad = bad | (spread != spread)
+    if COLLISION & WANTED:
+        tl.store(written.collision + rows, collision, mask=alive)
+    if ARGMAX & WANTED:
+        tl.store(written.argmax + rows, state[5].to(tl.int64), mask=alive)
     d = tl.arange(0, BLOCK_V)
     out = narrow(acc * inverse[:, None], written.out.dtype.element_ty)
     tl.store(written.out + rows[:, None] * DV + d[None, :], out, mask=alive[:, None] & (d < DV))
+    if unsure is not None:
+        bad = bad | spoiled(out.to(tl.float32))
+        tl.store(unsure + rows, bad.to(tl.int8), mask=alive)
 
 
 @triton.jit
-def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.constexpr):
+def keep(
+    state, acc, partial, place, alive,
+    DV: tl.constexpr, BLOCK_V: tl.constexpr, WANTED: tl.constexpr,
+):  # fmt: skip
     """Store the states of one share of the keys."""
-    m, l, t, c, top = state
+    m, l, t, u, c, top = state
     tl.store(partial.m + place, m, mask=alive)
     tl.store(partial.l + place, l, mask=alive)
     tl.store(partial.t + place, t, mask=alive)
+    tl.store(partial.u + place, u, mask=alive)
     tl.store(partial.c + place, c, mask=alive)
     tl.store(partial.top + place, top, mask=alive)
     d = tl.arange(0, BLOCK_V)
@@ -86,15 +180,15 @@ def keep(state, acc, partial, place, alive, DV: tl.constexpr, BLOCK_V: tl.conste
 
 @triton.jit
 def forward(
-    q, k, v, terms, drop, written, partial, heads, key_heads, share, splits, bucket,
+    q, k, v, terms, drop, written, unsure, partial, heads, key_heads, share, splits,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    PACK: tl.constexpr, PRECISION: tl.constexpr, STATS: tl.constexpr, SAFE: tl.constexpr,
+    PACK: tl.constexpr, PRECISION: tl.constexpr, WANTED: tl.constexpr, SAFE: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows of one head (PACK: of all query heads of one key head).
 
     With `partial`, one `share` of the keys, whose state is stored for `decode.join` to merge;
-    else all keys, and the results. SAFE does rows that are not finite again, see `tiles.add_seen`.
+    else all keys, and the results. SAFE does rows that are `unsure` again, see `tiles.add_seen`.
     """
     queries = terms.queries
     group = heads // key_heads
@@ -114,29 +208,43 @@ def forward(
     i = r % queries if PACK else r
     rows = (b * heads + h) * queries + i
     if SAFE:
-        alive = alive & unsure(written, rows, alive, terms, DV, BLOCK_V)
+        alive = alive & (tl.load(unsure + rows, mask=alive, other=0) > 0)
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
     ours = (b, h, i.to(tl.int64), alive)
     q_tile = load(q, ours, D, BLOCK_D, True)
+    size = tl.sum(size_of(row, terms) + tl.zeros((BLOCK, 1), tl.float32), 1)
+    if not SAFE:
+        q_tile = (q_tile * sign_of(row, terms)).to(q_tile.dtype)
+        size = tl.abs(size)
 
-    state = empty(BLOCK)
     acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     begin, end = tl.maximum(begin, split * share), tl.minimum(end, (split + 1) * share)
     whole = tl.minimum(tl.maximum(whole, begin), end)
     rest = tl.minimum(tl.maximum(rest, whole), end)
+    # a scale of 0 makes all scores 0, in any unit; 0 * -inf would be NaN where a key is hidden
+    unit = tl.where(size == 0, 1.0, size) * LOG2E
     if SAFE:
         rest = whole
+        state = blind(BLOCK)
     else:
+        state = empty(BLOCK, WANTED)
         state, acc = sweep(
-            state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, PART, False,
+            state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, WANTED, SAFE, PART, False,
         )  # fmt: skip
     state, acc = sweep(
-        state, acc, q, ours, q_tile, k, v, hk, row, terms, drop, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, STATS, SAFE, PART, True,
+        state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, begin, end, whole,
+        rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, WANTED, SAFE, PART, True,
     )  # fmt: skip
+    if not SAFE:
+        top = tl.full((BLOCK,), -1, tl.int32)
+        if ARGMAX & WANTED:
+            top = loudest_key(state, q_tile, k, hk, row, terms, D, BLOCK_D, BLOCK, TILE)
+        m, l, t, u, c = settle(state, size)
+        state = (m, l, t, u, c, top)
     if partial is None:
-        finish(state, acc, written, rows, alive, DV, BLOCK_V)
+        finish(state, acc, written, None if SAFE else unsure, rows, alive, DV, BLOCK_V, WANTED)
     else:
-        keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V)
+        keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V, WANTED)

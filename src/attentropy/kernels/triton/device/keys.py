@@ -9,9 +9,18 @@ import triton.language as tl
 
 from attentropy.kernels.triton.device.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton.device.dropout import gains
-from attentropy.kernels.triton.device.logits import final
-from attentropy.kernels.triton.device.tiles import add_seen, dot, load, narrow, product, spoiled
-from attentropy.kernels.triton.device.visibility import load_row, query_span
+from attentropy.kernels.triton.device.logits import LOG2E, final
+from attentropy.kernels.triton.device.tiles import (
+    add_seen,
+    dot,
+    load,
+    load_at,
+    narrow,
+    places,
+    product,
+    spoiled,
+)
+from attentropy.kernels.triton.device.visibility import along, load_row, query_span
 
 
 @triton.jit
@@ -22,57 +31,75 @@ def sweep(
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
     PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`."""
+    """Add to dk and dv the queries from `begin` to `end` of head h, but for a `gap` at `skip`.
+
+    Without EDGE there is no gap, and pointers move on from tile to tile. A scale that all
+    queries share is multiplied at the end, by `keys_backward`.
+    """
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     CLAMP: tl.constexpr = GUARD or ((terms.lo is None) and (terms.hi is None))
+    ONE: tl.constexpr = (terms.scale.h is None) and (terms.scale.i is None)
+    start = (begin + tl.arange(0, TILE)).to(tl.int64)
+    q_at = places(q, (b, h, start, start >= 0), tl.arange(0, BLOCK_D))
+    do_at = places(dout, (b, h, start, start >= 0), tl.arange(0, BLOCK_V))
     for step in range(begin, end - gap, TILE):
-        at = step + tl.where(step >= skip, gap, 0)
+        at = step + tl.where(step >= skip, gap, 0) if EDGE else step
         r = at + tl.arange(0, TILE)
         alive = r < terms.queries
         i = r[None, :]
         theirs = (b, h, r.to(tl.int64), alive)
+        if EDGE:
+            q_at = places(q, theirs, tl.arange(0, BLOCK_D))
+            do_at = places(dout, theirs, tl.arange(0, BLOCK_V))
         if PART:
             x = product(k, ours, q, theirs, BLOCK, TILE, D, PART, PRECISION)
             dp = product(v, ours, dout, theirs, BLOCK, TILE, DV, PART, PRECISION)
         else:
-            q_tile = load(q, theirs, D, BLOCK_D, EDGE)
-            do_tile = load(dout, theirs, DV, BLOCK_V, EDGE)
+            q_tile = load_at(q_at, alive, D, EDGE)
+            do_tile = load_at(do_at, alive, DV, EDGE)
             x = dot(k_tile, tl.trans(q_tile), PRECISION)
             dp = dot(v_tile, tl.trans(do_tile), PRECISION)
         row = load_row(terms, b, h, i, alive[None, :])
-        row_slopes = load_slopes(slopes, (b * heads + h) * terms.queries + i, alive[None, :])
+        unit = row[4] * LOG2E
+        rows = (b * heads + h) * terms.queries + i
+        row_slopes = load_slopes(slopes, rows, alive[None, :], terms)
         s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
-            p, ds = slope_of(s, dp * gain, seen, row_slopes, slopes, GUARD, CLAMP)
+            p, ds = slope_of(s, dp * gain, seen, unit, row_slopes, slopes, terms, GUARD, CLAMP)
             p *= gain
         else:
-            p, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD, CLAMP)
+            p, ds = slope_of(s, dp, seen, unit, row_slopes, slopes, terms, GUARD, CLAMP)
+        if not ONE:
+            ds *= row[4]
+        dx = narrow(ds * damp, q.ptr.dtype.element_ty)
         if SAFE:
             p = narrow(p, dout.ptr.dtype.element_ty)
-            dx = narrow(ds * damp * row[4], q.ptr.dtype.element_ty)
             dv = add_seen(dv, p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V)
             dk = add_seen(dk, dx, seen, q, b, h, at, terms.queries, D, BLOCK_D)
         else:
             if PART:
-                do_tile = load(dout, theirs, DV, BLOCK_V, EDGE)
-            dv += dot(narrow(p, do_tile.dtype), do_tile, PRECISION)
+                do_tile = load_at(do_at, alive, DV, EDGE)
+            dv = dot(narrow(p, do_tile.dtype), do_tile, PRECISION, dv)
             if PART:
-                q_tile = load(q, theirs, D, BLOCK_D, EDGE)
-            dk += dot(narrow(ds * damp * row[4], q_tile.dtype), q_tile, PRECISION)
+                q_tile = load_at(q_at, alive, D, EDGE)
+            dk = dot(dx, q_tile, PRECISION, dk)
+        if not EDGE:
+            q_at += TILE * q.i
+            do_at += TILE * dout.i
     return dk, dv
 
 
 @triton.jit
 def keys_backward(
-    q, k, v, dout, terms, drop, slopes, dk_out, dv_out, heads, key_heads, bucket,
+    q, k, v, dout, terms, drop, slopes, spans, dk_out, dv_out, unsure, heads, key_heads,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISION: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     PART: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK keys of one key head. `dk_out` and `dv_out` are contiguous.
 
-    SAFE does blocks that are not finite again, see `tiles.add_seen`.
+    SAFE does blocks that are `unsure` again, see `tiles.add_seen`.
     """
     blocks = tl.cdiv(terms.keys, BLOCK)
     pid = tl.program_id(0)
@@ -90,14 +117,13 @@ def keys_backward(
     rows = (b * key_heads + hk) * terms.keys + key
     again = 1
     if SAFE:
-        bad = spoiled(dk_out, rows, inside, D, BLOCK_D) | spoiled(dv_out, rows, inside, DV, BLOCK_V)
-        again = tl.max(tl.where(bad, 1, 0), 0)
+        again = tl.max(tl.load(unsure + rows, mask=inside, other=0).to(tl.int32), 0)
         inside = inside & (tl.where(inside, again, 0) > 0)
     dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
     dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
     for member in range(0, group):
         h = hk * group + member
-        begin, whole, rest, end = query_span(terms, b, h, first, TILE, BLOCK)
+        begin, whole, rest, end = query_span(terms, spans, b, h, first, TILE, BLOCK)
         if SAFE:
             rest, end = whole, tl.where(again > 0, end, begin)
         else:
@@ -111,14 +137,13 @@ def keys_backward(
             slopes, heads, begin, end, whole, rest - whole,
             D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, PART, True,
         )  # fmt: skip
-
-    d = tl.arange(0, BLOCK_D)
-    tl.store(
-        dk_out + rows[:, None] * D + d[None, :], narrow(dk, dk_out.dtype.element_ty),
-        mask=inside[:, None] & (d < D)[None, :],
-    )  # fmt: skip
-    e = tl.arange(0, BLOCK_V)
-    tl.store(
-        dv_out + rows[:, None] * DV + e[None, :], narrow(dv, dv_out.dtype.element_ty),
-        mask=inside[:, None] & (e < DV)[None, :],
-    )  # fmt: skip
+    if (terms.scale.h is None) and (terms.scale.i is None):
+        dk *= tl.load(along(terms.scale, b, hk, 0)).to(tl.float32)
+    dk, dv = narrow(dk, dk_out.dtype.element_ty), narrow(dv, dv_out.dtype.element_ty)
+    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
+    kept = inside[:, None]
+    tl.store(dk_out + rows[:, None] * D + d[None, :], dk, mask=kept & (d < D)[None, :])
+    tl.store(dv_out + rows[:, None] * DV + e[None, :], dv, mask=kept & (e < DV)[None, :])
+    if (unsure is not None) and not SAFE:
+        bad = spoiled(dk.to(tl.float32)) | spoiled(dv.to(tl.float32))
+        tl.store(unsure + rows, bad.to(tl.int8), mask=inside)

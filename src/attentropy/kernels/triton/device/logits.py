@@ -4,15 +4,14 @@
 
 with d = j - (i + K - Q). The shapes of the row and of the keys j decide whether queries are the
 rows or the columns of the tile.
+
+Where nothing but the scale acts on a score, logits stay raw: r = x, to be multiplied by the scale
+of the row. `terms.raw` says so, and `size_of` gives what r is multiplied by.
 """
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import libdevice
 
-from attentropy.kernels.triton.device.mode import interpreting
-
-INTERPRETED = tl.constexpr(interpreting())
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 HIDDEN = tl.constexpr(float("-inf"))
@@ -25,17 +24,6 @@ def exp(z):
 
 
 @triton.jit
-def minus(a, b):
-    """a - b of the rounded a: never one instruction with the product that a came from.
-
-    Without this a row's largest logit minus the maximum, which is that logit rounded, is not 0.
-    """
-    if INTERPRETED:
-        return a - b
-    return libdevice.sub_rn(a, b)
-
-
-@triton.jit
 def tanh(y):
     """tanh to float32 rounding: its series below 1/4, where 1 - e^-2|y| would cancel."""
     u = y * y
@@ -43,6 +31,13 @@ def tanh(y):
     fall = exp(-2 * tl.abs(y))
     ratio = (1 - fall) / (1 + fall)
     return tl.where(u < 0.0625, series, tl.where(y < 0, -ratio, ratio))
+
+
+@triton.jit
+def size_of(row, terms):
+    """What logits of `final` are multiplied by: the scale of the row if they are raw, else 1."""
+    size = row[4] if terms.raw is not None else tl.full((1, 1), 1.0, tl.float32)
+    return size  # noqa: RET504 Triton takes no choice between types in a return
 
 
 @triton.jit
@@ -57,6 +52,8 @@ def final(x, row, j, terms, EDGE: tl.constexpr):
         th = tanh(x * (scale / terms.softcap))
         s = th * terms.softcap
         damp = 1 - th * th
+    elif terms.raw is not None:
+        s = x
     else:
         s = x * scale
     if EDGE:

@@ -9,8 +9,17 @@ import triton.language as tl
 
 from attentropy.kernels.triton.device.coefficients import load_slopes, slope_of
 from attentropy.kernels.triton.device.dropout import gains
-from attentropy.kernels.triton.device.logits import final, relative_at
-from attentropy.kernels.triton.device.tiles import add_seen, dot, load, narrow, product, spoiled
+from attentropy.kernels.triton.device.logits import LOG2E, final, relative_at
+from attentropy.kernels.triton.device.tiles import (
+    add_seen,
+    dot,
+    load,
+    load_at,
+    narrow,
+    places,
+    product,
+    spoiled,
+)
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
 
@@ -42,28 +51,38 @@ def sweep(
     SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr, SAFE: tl.constexpr,
     PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g."""
+    """Add the share of the keys from `begin` to `end`, but for a `gap` at `skip`, to g.
+
+    Without EDGE there is no gap, and pointers move on from tile to tile.
+    """
     GUARD: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
     MENDED: tl.constexpr = (terms.lo is not None) or (terms.hi is not None)
     CLAMP: tl.constexpr = GUARD or (drelative is not None) or (not MENDED)
+    unit = row[4] * LOG2E
+    start = (begin + tl.arange(0, TILE)).to(tl.int64)
+    k_at = places(k, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_D))
+    v_at = places(v, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_V))
     for step in range(begin, end - gap, TILE):
-        first = step + tl.where(step >= skip, gap, 0)
+        first = step + tl.where(step >= skip, gap, 0) if EDGE else step
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         theirs = (row[0], hk, key.to(tl.int64), inside)
+        if EDGE:
+            k_at = places(k, theirs, tl.arange(0, BLOCK_D))
+            v_at = places(v, theirs, tl.arange(0, BLOCK_V))
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
             dp = product(dout, ours, v, theirs, BLOCK, TILE, DV, PART, PRECISION)
         else:
-            k_tile = load(k, theirs, D, BLOCK_D, EDGE)
-            v_tile = load(v, theirs, DV, BLOCK_V, EDGE)
+            k_tile = load_at(k_at, inside, D, EDGE)
+            v_tile = load_at(v_at, inside, DV, EDGE)
             x = dot(q_tile, tl.trans(k_tile), PRECISION)
             dp = dot(do_tile, tl.trans(v_tile), PRECISION)
         s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             dp *= gains(drop, row[0], row[1], row[2], first, TILE)
-        _, ds = slope_of(s, dp, seen, row_slopes, slopes, GUARD, CLAMP)
+        _, ds = slope_of(s, dp, seen, unit, row_slopes, slopes, terms, GUARD, CLAMP)
         if dbias is not None:
             add_bias(dbias, ds, seen, row, j, SPREAD_I, SPREAD_J)
         if drelative is not None:
@@ -74,21 +93,24 @@ def sweep(
             g = add_seen(g, dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D)
         else:
             if PART:
-                k_tile = load(k, theirs, D, BLOCK_D, EDGE)
-            g += dot(dx, k_tile, PRECISION)
+                k_tile = load_at(k_at, inside, D, EDGE)
+            g = dot(dx, k_tile, PRECISION, g)
+        if not EDGE:
+            k_at += TILE * k.i
+            v_at += TILE * v.i
     return g
 
 
 @triton.jit
 def queries_backward(
-    q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, heads, key_heads, bucket,
+    q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, unsure, heads, key_heads,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
     PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
     SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK queries of one head. `dq` and `dscale` are contiguous.
 
-    SAFE does rows that are not finite again, see `tiles.add_seen`.
+    SAFE does rows that are `unsure` again, see `tiles.add_seen`.
     """
     queries = terms.queries
     blocks = tl.cdiv(queries, BLOCK)
@@ -100,9 +122,9 @@ def queries_backward(
     hk = h // (heads // key_heads)
     rows = (b * heads + h) * queries + r
     if SAFE:
-        alive = alive & spoiled(dq, rows, alive, D, BLOCK_D)
+        alive = alive & (tl.load(unsure + rows, mask=alive, other=0) > 0)
     row = load_row(terms, b, h, r[:, None], alive[:, None])
-    row_slopes = load_slopes(slopes, rows[:, None], alive[:, None])
+    row_slopes = load_slopes(slopes, rows[:, None], alive[:, None], terms)
     ours = (b, h, r.to(tl.int64), alive)
     q_tile = load(q, ours, D, BLOCK_D, True)
     do_tile = load(dout, ours, DV, BLOCK_V, True)
@@ -128,8 +150,7 @@ def queries_backward(
         if PART:
             q_tile = load(q, ours, D, BLOCK_D, True)
         tl.store(dscale + rows, tl.sum(q_tile.to(tl.float32) * g, 1), mask=alive)
-    tl.store(
-        dq + rows[:, None] * D + d[None, :],
-        narrow(g * row[4], dq.dtype.element_ty),
-        mask=alive[:, None] & (d < D)[None, :],
-    )
+    g = narrow(g * row[4], dq.dtype.element_ty)
+    tl.store(dq + rows[:, None] * D + d[None, :], g, mask=alive[:, None] & (d < D)[None, :])
+    if (unsure is not None) and not SAFE:
+        tl.store(unsure + rows, spoiled(g.to(tl.float32)).to(tl.int8), mask=alive)

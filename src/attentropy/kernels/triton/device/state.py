@@ -1,84 +1,218 @@
 """The state of a row of attention, its online update and its merge: written once.
 
-With s the logits of the keys seen so far and m their maximum:
+With y = r * unit the logits of the keys seen so far in units of log 2, and m the largest r:
 
-    m, l = sum e^(s-m), t = sum (s-m) e^(s-m), c = sum e^2(s-m), top = argmax s
+    m, l = sum 2^z, t = sum z 2^z, u = sum z^2 2^z, c = sum 2^2z, z = (r - m) * unit
 
-and the output accumulator, which scales as l does. All terms of l and c are positive and all of t
-negative, so nothing cancels, and a one-hot row has l = c = 1 and t = 0 exactly. The hardware has
-2^x only; logits are multiplied by log2(e) after the maximum is taken off, so that a large common
-term costs no digits.
+and the output accumulator, which scales as l does. All terms of l, u and c are positive and all of
+t negative, so nothing cancels, and a one-hot row has l = c = 1 and t = 0 exactly: the maximum is
+taken off before the unit is multiplied, so that a large common term costs no digits.
+
+While tiles come in, a row is `SLOTS` states side by side that share m, one for every eighth column
+of a tile. A matrix product leaves those in the same thread: sums over them take no exchange between
+threads. The largest logit of a slot is kept with the tile that it came from; which key of that tile
+it was is asked once, at the end (`forward.loudest_key`).
 """
 
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton.device.logits import HIDDEN, LN2, exp, minus
+from attentropy.kernels.triton.device.logits import HIDDEN, LN2, LOG2E
 
-# e^-200 is 0 in float32, and 0 * -200 is 0, which 0 * -inf is not
+SLOTS = tl.constexpr(8)
+# 2^-200 is 0 in float32, and 0 * -200 is 0, which 0 * -inf is not
 FLOOR = tl.constexpr(-200.0)
 # beyond every key
 NOWHERE = tl.constexpr(2147483647)
 # stands for the maximum of keys that are visible and yet all -inf: m is there, and l is 0
 LOWEST = tl.constexpr(-3.4028234663852886e38)
+# the statistics that a kernel is asked for, as bits of WANTED
+ENTROPY = tl.constexpr(1)
+VARENTROPY = tl.constexpr(2)
+COLLISION = tl.constexpr(4)
+ARGMAX = tl.constexpr(8)
 
 
 @triton.jit
-def empty(ROWS: tl.constexpr):
-    """The state of rows that saw nothing: the identity of `merge`."""
-    zero = tl.zeros((ROWS,), tl.float32)
-    return zero + HIDDEN, zero, zero, zero, tl.full((ROWS,), -1, tl.int32)
+def empty(ROWS: tl.constexpr, WANTED: tl.constexpr):
+    """The slots of rows that saw nothing; one is enough for l alone."""
+    SUMS: tl.constexpr = SLOTS if (ENTROPY | VARENTROPY | COLLISION) & WANTED else 1
+    zero = tl.zeros((ROWS, SUMS), tl.float32)
+    m = tl.full((ROWS,), HIDDEN, tl.float32)
+    best = tl.full((ROWS, SLOTS), HIDDEN, tl.float32)
+    return m, zero, zero, zero, zero, best, tl.full((ROWS, SLOTS), -1, tl.int32)
 
 
 @triton.jit
-def pivot_of(m):
-    """The maximum, or 0 while nothing was seen: keeps inf - inf away."""
-    return tl.where(m == HIDDEN, 0.0, m)
+def fall_of(m, pivot, unit):
+    """(m - pivot) * unit, where m is below the pivot or was never set."""
+    return tl.maximum((m - pivot) * unit, FLOOR)
 
 
 @triton.jit
-def rescale(l, t, c, m, pivot):
-    """Refer l, t, c from the maximum m to `pivot`; also the factor for the accumulator."""
-    fall = tl.where(m == HIDDEN, 0.0, m - pivot)
-    fall = tl.where(fall < FLOOR, FLOOR, fall)
-    alpha = exp(fall)
-    return alpha * l, alpha * (t + fall * l), alpha * alpha * c, alpha
+def rescale(l, t, u, c, fall, alpha, WANTED: tl.constexpr):
+    """Refer the sums to a maximum that is higher by -fall; alpha is 2^fall."""
+    if VARENTROPY & WANTED:
+        u = alpha * (u + fall * (2 * t + fall * l))
+    if (ENTROPY | VARENTROPY) & WANTED:
+        t = alpha * (t + fall * l)
+    if COLLISION & WANTED:
+        c = alpha * alpha * c
+    return alpha * l, t, u, c
 
 
 @triton.jit
-def absorb(state, s, seen, j, STATS: tl.constexpr, HIDES: tl.constexpr, SAFE: tl.constexpr):
-    """Take in a tile of logits s [M,N] of keys j [1,N], some of which are not seen if HIDES.
+def by_slot(x):
+    """The columns [M,N] of a tile by slot: [M, N / SLOTS, SLOTS]."""
+    return tl.reshape(x, (x.shape[0], x.shape[1] // SLOTS, SLOTS))
 
-    Returns the unnormalised weights of the tile, the factor of the accumulator, and the state.
-    Without STATS this is plain flash attention, which the cost of the statistics is counted
-    against. A visible logit of -inf makes t NaN, and the argmax of a row with NaN, or with -inf
-    only, is some key: SAFE, which the second launch is, gets them right.
+
+@triton.jit
+def halves(x):
+    """The first and the second half of the columns."""
+    parts = tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2))
+    return tl.split(tl.permute(parts, (0, 2, 1)))
+
+
+@triton.jit
+def beside(a, b):
+    """The columns of a, and those of b after them: the inverse of `halves`."""
+    return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (a.shape[0], 2 * a.shape[1]))
+
+
+@triton.jit
+def add(sums, r, m, unit, WANTED: tl.constexpr, HIDES: tl.constexpr):
+    """The weights of logits r [M,N], and the sums of every slot with them.
+
+    SLOTS columns are done after SLOTS columns, so that few registers are taken, and each sum is a
+    chain of multiply-adds.
     """
-    m, l, t, c, top = state
-    largest = tl.max(s, 1)
+    if r.shape[1] > SLOTS:
+        r1, r2 = halves(r)
+        p1, sums = add(sums, r1, m, unit, WANTED, HIDES)
+        p2, sums = add(sums, r2, m, unit, WANTED, HIDES)
+        p = beside(p1, p2)
+    else:
+        l, t, u, c = sums
+        z = (r - m) * unit
+        p = tl.exp2(z)
+        if HIDES:
+            z = tl.maximum(z, FLOOR)
+        l += p
+        if VARENTROPY & WANTED:
+            moved = p * z
+            t += moved
+            u += moved * z
+        elif ENTROPY & WANTED:
+            t += p * z
+        if COLLISION & WANTED:
+            c += p * p
+        sums = (l, t, u, c)
+    return p, sums
+
+
+@triton.jit
+def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexpr):
+    """Take in a tile of logits r [M,N] of the keys from `first`, some not seen if HIDES.
+
+    Hidden logits are -inf. `unit` is that of the rows, [M], and positive. Returns the unnormalised
+    weights of the tile, the factor of the accumulator, and the slots. A visible logit of -inf makes
+    t NaN unless HIDES: `absorb_safely` does not.
+    """
+    m, l, t, u, c, best, since = slots
+    if ARGMAX & WANTED:
+        peaks = tl.max(by_slot(r), 1)
+        since = tl.where(peaks > best, first, since)
+        best = tl.maximum(best, peaks)
+        largest = tl.max(best, 1)
+    else:
+        largest = tl.max(r, 1)
     sunk = largest == HIDDEN
     if HIDES:
         sunk = sunk & (tl.max(seen.to(tl.int32), 1) > 0)
+    m_next = tl.maximum(m, tl.where(sunk, LOWEST, largest))
+    fall = fall_of(m, m_next, unit)
+    pivot = tl.where(m_next == HIDDEN, 0.0, m_next) if HIDES else m_next
+    alpha = tl.exp2(fall)
+    if (ENTROPY | VARENTROPY | COLLISION) & WANTED:
+        sums = rescale(l, t, u, c, fall[:, None], alpha[:, None], WANTED)
+        p, sums = add(sums, r, pivot[:, None], unit[:, None], WANTED, HIDES)
+        l, t, u, c = sums
+    else:
+        # one multiply-add: that the largest may not be exactly 0 shows in no statistic
+        p = tl.exp2(r * unit[:, None] - (pivot * unit)[:, None])
+        l = l * alpha[:, None] + tl.sum(p, 1)[:, None]
+    return p, alpha, (m_next, l, t, u, c, best, since)
+
+
+@triton.jit
+def settle(slots, size):
+    """Slots as one state (m, l, t, u, c) of each row, in natural units.
+
+    A logit is r times `size`, [M]; the unit of the slots was log2(e) times that.
+    """
+    m, l, t, u, c, _, _ = slots
+    kept = (m == HIDDEN) | (m == LOWEST)
+    natural = tl.where(kept, m, m * size)
+    return natural, tl.sum(l, 1), tl.sum(t, 1) * LN2, tl.sum(u, 1) * (LN2 * LN2), tl.sum(c, 1)
+
+
+@triton.jit
+def blind(ROWS: tl.constexpr):
+    """The state of rows that saw nothing, with their argmax: the identity of `merge`."""
+    zero = tl.zeros((ROWS,), tl.float32)
+    return zero + HIDDEN, zero, zero, zero, zero, tl.full((ROWS,), -1, tl.int32)
+
+
+@triton.jit
+def about(state, pivot):
+    """The sums of a state (l, t, u, c) referred to `pivot`, and the factor of its accumulator."""
+    m, l, t, u, c, _ = state
+    fall = fall_of(m, pivot, LOG2E) * LN2
+    alpha = tl.exp2(fall * LOG2E)
+    u = alpha * (u + fall * (2 * t + fall * l))
+    return alpha * l, alpha * (t + fall * l), u, alpha * alpha * c, alpha
+
+
+@triton.jit
+def merge(ours, theirs):
+    """The state of both sets of keys, and the factors of the two accumulators.
+
+    Of equal maxima the first keeps its argmax: `theirs` are the later keys.
+    """
+    m, top = ours[0], ours[5]
+    m2, top2 = theirs[0], theirs[5]
+    m_next = tl.maximum(m, m2)
+    l, t, u, c, alpha = about(ours, m_next)
+    l2, t2, u2, c2, beta = about(theirs, m_next)
+    top = tl.where(m2 > m, top2, top)
+    return (m_next, l + l2, t + t2, u + u2, c + c2, top), alpha, beta
+
+
+@triton.jit
+def absorb_safely(state, s, seen, j):
+    """Take in a tile of logits s [M,N] of keys j [1,N], in natural units and in their order.
+
+    A visible logit of -inf has no weight, and the argmax of a row with NaN is its first NaN.
+    """
+    m, l, t, u, c, top = state
+    largest = tl.max(s, 1)
+    sunk = (largest == HIDDEN) & (tl.max(seen.to(tl.int32), 1) > 0)
     peak = tl.where(sunk, LOWEST, largest)
     m_next = tl.maximum(m, peak)
-    pivot = pivot_of(m_next)
-    l, t, c, alpha = rescale(l, t, c, m, pivot)
-    z = minus(s, pivot[:, None])
-    p = exp(z)
+    l, t, u, c, alpha = about(state, m_next)
+    z = s - tl.where(m_next == HIDDEN, 0.0, m_next)[:, None]
+    p = tl.exp2(z * LOG2E)
+    z = tl.maximum(z, FLOOR)
     l += tl.sum(p, 1)
-    if STATS:
-        t += tl.sum(p * (tl.maximum(z, FLOOR) if HIDES else z), 1)
-        c += tl.sum(p * p, 1)
-        loud = s == largest[:, None]
-        if SAFE:
-            loud = loud & seen
-        first = tl.min(tl.where(loud, j, NOWHERE), 1)
-        first = tl.where(peak < m, NOWHERE, first)
-        latest = tl.where(peak > m, first, tl.minimum(first, top))
-        if SAFE:
-            m_next, latest = put_nan(m, m_next, top, latest, s, j)
-        top = latest
-    return p, alpha, (m_next, l, t, c, top)
+    t += tl.sum(p * z, 1)
+    u += tl.sum(p * z * z, 1)
+    c += tl.sum(p * p, 1)
+    first = tl.min(tl.where((s == largest[:, None]) & seen, j, NOWHERE), 1)
+    first = tl.where(peak < m, NOWHERE, first)
+    latest = tl.where(peak > m, first, tl.minimum(first, top))
+    m_next, top = put_nan(m, m_next, top, latest, s, j)
+    return p, alpha, (m_next, l, t, u, c, top)
 
 
 @triton.jit
@@ -92,30 +226,18 @@ def put_nan(m, m_next, top, latest, s, j):
 
 
 @triton.jit
-def merge(ours, theirs):
-    """The state of both sets of keys, and the factors of the two accumulators.
-
-    Of equal maxima the first keeps its argmax: `theirs` are the later keys.
-    """
-    m, l, t, c, top = ours
-    m2, l2, t2, c2, top2 = theirs
-    m_next = tl.maximum(m, m2)
-    pivot = pivot_of(m_next)
-    l, t, c, alpha = rescale(l, t, c, m, pivot)
-    l2, t2, c2, beta = rescale(l2, t2, c2, m2, pivot)
-    top = tl.where(m2 > m, top2, top)
-    return (m_next, l + l2, t + t2, c + c2, top), alpha, beta
-
-
-@triton.jit
 def read(state):
-    """1/l, log l, lse, entropy and sum p^2; 0, 0, -inf, 0 and 0 for a blind row."""
-    m, l, t, c, _ = state
+    """1/l, log l, lse, entropy, varentropy and sum p^2; 0, 0, -inf, 0, 0 and 0 for a blind row."""
+    m, l, t, u, c, _ = state
     blind = m == HIDDEN
     inverse = tl.where(blind, 0.0, tl.where(l == 0, float("nan"), 1 / l))
     log_l = tl.where(blind, 0.0, tl.log2(l) * LN2)
     lse = tl.where(m == float("inf"), m, m + log_l)
-    return inverse, log_l, lse, log_l - t * inverse, c * inverse * inverse
+    mean = t * inverse
+    spread = u * inverse - mean * mean
+    # the difference of two roundings is not below 0, unless it is NaN
+    spread = tl.where(spread < 0, 0.0, spread)
+    return inverse, log_l, lse, log_l - mean, spread, c * inverse * inverse
 
 
 @triton.jit

@@ -18,13 +18,21 @@ def load(at, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr)
     """The rows as a tile [N, BLOCK], zero where not alive or beyond WIDTH."""
     d = tl.arange(0, BLOCK)
     alive = rows[3]
+    return load_at(places(at, rows, d), alive, WIDTH, EDGE)
+
+
+@triton.jit
+def load_at(ptr, alive, WIDTH: tl.constexpr, EDGE: tl.constexpr):
+    """What stands at the places ptr [N, BLOCK], zero where not alive or beyond WIDTH."""
+    BLOCK: tl.constexpr = ptr.shape[1]
+    fits = (tl.arange(0, BLOCK) < WIDTH)[None, :]
     if EDGE and WIDTH < BLOCK:
-        return tl.load(places(at, rows, d), mask=alive[:, None] & (d < WIDTH)[None, :], other=0.0)
+        return tl.load(ptr, mask=alive[:, None] & fits, other=0.0)
     if EDGE:
-        return tl.load(places(at, rows, d), mask=alive[:, None], other=0.0)
+        return tl.load(ptr, mask=alive[:, None], other=0.0)
     if WIDTH < BLOCK:
-        return tl.load(places(at, rows, d), mask=(d < WIDTH)[None, :], other=0.0)
-    return tl.load(places(at, rows, d))
+        return tl.load(ptr, mask=fits, other=0.0)
+    return tl.load(ptr)
 
 
 @triton.jit
@@ -55,15 +63,15 @@ def product(
 
 
 @triton.jit
-def dot(a, b, PRECISION: tl.constexpr):
-    """A product in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
+def dot(a, b, PRECISION: tl.constexpr, acc=None):
+    """acc + a @ b in float32; of float32 tiles without loss of digits: "tf32x3" or "ieee"."""
     if INTERPRETED:
-        return tl.dot(a.to(tl.float32), b.to(tl.float32))
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
     if PRECISION is None:
-        return tl.dot(a, b)
+        return tl.dot(a, b, acc)
     if PRECISION == "ieee":
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
-    return tl.dot(a, b, input_precision=PRECISION)
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
+    return tl.dot(a, b, acc, input_precision=PRECISION)
 
 
 @triton.jit
@@ -99,9 +107,6 @@ def add_seen(
 
 
 @triton.jit
-def spoiled(ptr, rows, alive, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Which of the rows of a contiguous tensor hold NaN or inf."""
-    d = tl.arange(0, BLOCK)
-    fits = alive[:, None] & (d < WIDTH)[None, :]
-    tile = tl.load(ptr + rows[:, None] * WIDTH + d[None, :], mask=fits, other=0.0)
-    return tl.max(tl.where(tl.abs(tile.to(tl.float32)) < float("inf"), 0, 1), 1) > 0
+def spoiled(x):
+    """Which rows of a tile hold NaN or inf."""
+    return tl.max(tl.where(tl.abs(x) < float("inf"), 0, 1), 1) > 0

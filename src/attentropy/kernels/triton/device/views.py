@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 class Line(NamedTuple):
-    """A tensor broadcast to [B,H,Q] and its strides."""
+    """A tensor broadcast to [B,H,Q] and its strides; None where heads or queries share one."""
 
     ptr: Tensor
     b: int
-    h: int
-    i: int
+    h: int | None
+    i: int | None
 
 
 class View(NamedTuple):
@@ -37,7 +37,10 @@ class DistanceTable(NamedTuple):
 
 
 class LogitTerms(NamedTuple):
-    """All that turns the score of a query and a key into a final logit."""
+    """All that turns the score of a query and a key into a final logit.
+
+    `raw` is 1 where that is nothing but the scale, and else None.
+    """
 
     scale: Line
     lo: Line | None
@@ -47,8 +50,17 @@ class LogitTerms(NamedTuple):
     relative: DistanceTable | None
     slopes: Tensor | None
     softcap: float | None
+    raw: int | None
     queries: int
     keys: int
+
+
+class Spans(NamedTuple):
+    """Which queries see some and all keys of each `GRAIN` keys; strides of batch and head."""
+
+    ptr: Tensor
+    b: int
+    h: int
 
 
 class Drop(NamedTuple):
@@ -69,6 +81,7 @@ class Partial(NamedTuple):
     m: Tensor
     l: Tensor
     t: Tensor
+    u: Tensor
     c: Tensor
     top: Tensor
     acc: Tensor
@@ -77,20 +90,25 @@ class Partial(NamedTuple):
 class Slopes(NamedTuple):
     """Per row of [B,H,Q], contiguous, what the gradient of its logits is made of.
 
-    log p = (s - m) - log_l, which keeps the digits that s - lse loses beside a large m, and
-    ds = p * (dP - shift - entropy * log p + 2 * collision * p); None where a gradient is zero.
+    With z = log2 p, ds = p * (dP - shift + z * (linear + square * z) + 2 * collision * p); None
+    where a gradient is zero. log p is s - lse where nothing is added to scores, and (s - m) - log_l
+    elsewhere, which keeps the digits that s - lse loses beside a large m.
     """
 
+    lse: Tensor
     m: Tensor
     log_l: Tensor
     shift: Tensor
-    entropy: Tensor | None
+    linear: Tensor | None
+    square: Tensor | None
     collision: Tensor | None
 
 
 def line(tensor: Tensor, shape: tuple[int, ...]) -> Line:
     """The tensor broadcast to `shape` [B,H,Q]."""
-    return Line(tensor, *tensor.expand(shape).stride())
+    b, h, i = tensor.expand(shape).stride()
+    shared = (n == 1 for n in tensor.shape[1:])
+    return Line(tensor, b, *(None if one else n for one, n in zip(shared, (h, i), strict=True)))
 
 
 def view(tensor: Tensor, shape: tuple[int, ...]) -> View:

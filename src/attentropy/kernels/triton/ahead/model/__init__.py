@@ -1,0 +1,1 @@
+"""A speed model of one multiprocessor: compiled code in, predicted share of the peak out."""

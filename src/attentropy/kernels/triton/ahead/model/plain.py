@@ -1,0 +1,153 @@
+"""Plain flash attention, causal and without statistics: what the kernels of `device` are held to.
+
+Written as short as a kernel of these three sweeps can be: lengths are multiples of the tiles, heads
+are contiguous and as wide as a power of two, and the queries come with the scale in them. Row i
+has `lse` in units of log 2 and `delta` = sum dO O.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1e30)
+
+
+@triton.jit
+def tile_at(at, first, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Pointers to ROWS rows of a head, from `first` on."""
+    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    return at + rows[:, None] * WIDTH + columns[None, :]
+
+
+@triton.jit
+def absorb(
+    acc, m, l, q, k, v, scale, begin, end, i,
+    TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """The keys from `begin` to `end`; with EDGE those after the query are hidden."""
+    k_at, v_at = tile_at(k, begin, TILE, WIDTH), tile_at(v, begin, TILE, WIDTH)
+    for first in range(begin, end, TILE):
+        x = tl.dot(q, tl.trans(tl.load(k_at)))
+        if EDGE:
+            x = tl.where(i[:, None] >= first + tl.arange(0, TILE)[None, :], x, LOWEST)
+        m_next = tl.maximum(m, tl.max(x, 1) * scale)
+        p = tl.exp2(x * scale - m_next[:, None])
+        alpha = tl.exp2(m - m_next)
+        l = l * alpha + tl.sum(p, 1)
+        value = tl.load(v_at)
+        acc = tl.dot(p.to(value.dtype), value, acc * alpha[:, None])
+        m = m_next
+        k_at += TILE * WIDTH
+        v_at += TILE * WIDTH
+    return acc, m, l
+
+
+@triton.jit
+def forward(
+    q, k, v, out, lse, scale, length,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK queries of one head."""
+    head = tl.program_id(1).to(tl.int64) * length
+    begin = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK
+    i = begin + tl.arange(0, BLOCK)
+    k += head * WIDTH
+    v += head * WIDTH
+    q_tile = tl.load(tile_at(q + head * WIDTH, begin, BLOCK, WIDTH))
+    m = tl.full((BLOCK,), LOWEST, tl.float32)
+    l = tl.zeros((BLOCK,), tl.float32)
+    acc = tl.zeros((BLOCK, WIDTH), tl.float32)
+    scale *= LOG2E
+    acc, m, l = absorb(acc, m, l, q_tile, k, v, scale, 0, begin, i, TILE, WIDTH, False)
+    acc, m, l = absorb(acc, m, l, q_tile, k, v, scale, begin, begin + BLOCK, i, TILE, WIDTH, True)
+    tl.store(lse + head + i, m + tl.log2(l))
+    at = tile_at(out + head * WIDTH, begin, BLOCK, WIDTH)
+    tl.store(at, (acc / l[:, None]).to(out.dtype.element_ty))
+
+
+@triton.jit
+def add_queries(
+    g, q, do, k, v, lse, delta, begin, end, i,
+    TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """The share of the keys from `begin` to `end` in the gradient of the queries."""
+    k_at, v_at = tile_at(k, begin, TILE, WIDTH), tile_at(v, begin, TILE, WIDTH)
+    for first in range(begin, end, TILE):
+        key, value = tl.load(k_at), tl.load(v_at)
+        p = tl.exp2(tl.dot(q, tl.trans(key)) - lse[:, None])
+        if EDGE:
+            p = tl.where(i[:, None] >= first + tl.arange(0, TILE)[None, :], p, 0.0)
+        ds = p * (tl.dot(do, tl.trans(value)) - delta[:, None])
+        g += tl.dot(ds.to(key.dtype), key)
+        k_at += TILE * WIDTH
+        v_at += TILE * WIDTH
+    return g
+
+
+@triton.jit
+def queries(
+    q, k, v, dout, dq, lse, delta, length,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: the gradient of BLOCK queries of one head."""
+    head = tl.program_id(1).to(tl.int64) * length
+    begin = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK
+    i = begin + tl.arange(0, BLOCK)
+    k += head * WIDTH
+    v += head * WIDTH
+    q_tile = tl.load(tile_at(q + head * WIDTH, begin, BLOCK, WIDTH))
+    do = tl.load(tile_at(dout + head * WIDTH, begin, BLOCK, WIDTH))
+    row, shift = tl.load(lse + head + i), tl.load(delta + head + i)
+    g = tl.zeros((BLOCK, WIDTH), tl.float32)
+    g = add_queries(g, q_tile, do, k, v, row, shift, 0, begin, i, TILE, WIDTH, False)
+    g = add_queries(g, q_tile, do, k, v, row, shift, begin, begin + BLOCK, i, TILE, WIDTH, True)
+    tl.store(tile_at(dq + head * WIDTH, begin, BLOCK, WIDTH), g.to(dq.dtype.element_ty))
+
+
+@triton.jit
+def add_keys(
+    dk, dv, k, v, q, do, lse, delta, begin, end, j,
+    TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
+):  # fmt: skip
+    """The share of the queries from `begin` to `end` in the gradients of keys and values."""
+    q_at, do_at = tile_at(q, begin, TILE, WIDTH), tile_at(do, begin, TILE, WIDTH)
+    for first in range(begin, end, TILE):
+        i = first + tl.arange(0, TILE)
+        query, dout = tl.load(q_at), tl.load(do_at)
+        p = tl.exp2(tl.dot(k, tl.trans(query)) - tl.load(lse + i)[None, :])
+        if EDGE:
+            p = tl.where(i[None, :] >= j[:, None], p, 0.0)
+        dv += tl.dot(p.to(dout.dtype), dout)
+        ds = p * (tl.dot(v, tl.trans(dout)) - tl.load(delta + i)[None, :])
+        dk += tl.dot(ds.to(query.dtype), query)
+        q_at += TILE * WIDTH
+        do_at += TILE * WIDTH
+    return dk, dv
+
+
+@triton.jit
+def keys(
+    q, k, v, dout, dk, dv, lse, delta, length,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """One program: the gradients of BLOCK keys and values of one head."""
+    head = tl.program_id(1).to(tl.int64) * length
+    begin = tl.program_id(0) * BLOCK
+    j = begin + tl.arange(0, BLOCK)
+    k_tile = tl.load(tile_at(k + head * WIDTH, begin, BLOCK, WIDTH))
+    v_tile = tl.load(tile_at(v + head * WIDTH, begin, BLOCK, WIDTH))
+    q += head * WIDTH
+    dout += head * WIDTH
+    lse += head
+    delta += head
+    gk = tl.zeros((BLOCK, WIDTH), tl.float32)
+    gv = tl.zeros((BLOCK, WIDTH), tl.float32)
+    middle = begin + BLOCK
+    gk, gv = add_keys(
+        gk, gv, k_tile, v_tile, q, dout, lse, delta, begin, middle, j, TILE, WIDTH, True
+    )
+    gk, gv = add_keys(
+        gk, gv, k_tile, v_tile, q, dout, lse, delta, middle, length, j, TILE, WIDTH, False
+    )
+    tl.store(tile_at(dk + head * WIDTH, begin, BLOCK, WIDTH), gk.to(dk.dtype.element_ty))
+    tl.store(tile_at(dv + head * WIDTH, begin, BLOCK, WIDTH), gv.to(dv.dtype.element_ty))
