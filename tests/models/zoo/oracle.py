@@ -1,0 +1,210 @@
+"""What attention really ran: every softmax that torch computed, seen below autograd.
+
+`listen(model)` runs the operators of torch as they are and keeps the weights of each softmax, however
+it was called or written, with the modules that were running. A softmax is attention where its weights
+enter a matrix product afterwards, and dot attention where its logits came out of a product of two
+activations. Nothing here is shared with the library.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+SOFTMAX = {aten._softmax.default, aten._safe_softmax.default}
+PRODUCTS = {
+    aten.bmm.default,
+    aten.mm.default,
+    aten.baddbmm.default,
+    aten.addmm.default,
+    aten.matmul.default,
+    aten.mv.default,
+}
+CARRIED = {
+    "mul",
+    "div",
+    "add",
+    "sub",
+    "masked_fill",
+    "masked_fill_",
+    "where",
+    "clone",
+    "_to_copy",
+    "copy_",
+    "tanh",
+    "clamp",
+    "maximum",
+    "minimum",
+    "constant_pad_nd",
+    "cat",
+    "index",
+    "gather",
+    "mul_",
+    "add_",
+    "div_",
+    "sub_",
+    "native_dropout",
+    "neg",
+    "exp",
+    "nan_to_num",
+    "stack",
+    "scatter",
+    "index_put",
+    "rsub",
+    "index_select",
+    "relu",
+    "im2col",
+    "flip",
+}
+NEGLIGIBLE = 1e-40  # of a weight: exp(-100) hides a key, as models mean it
+
+
+@dataclass
+class Weights:
+    """The weights of one softmax.
+
+    Attributes:
+        path: names of the modules that were running, the innermost last.
+        entropy: of every row [..., Q].
+        visible: number of keys with weight, of every row.
+        dot: whether the logits came out of a product of two activations.
+        used: whether the weights entered a matrix product.
+    """
+
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    entropy: torch.Tensor
+    visible: torch.Tensor
+    dot: bool
+    used: bool = False
+
+
+@dataclass
+class Listener(TorchDispatchMode):
+    model: torch.nn.Module
+    found: list = field(default_factory=list)
+    path: list = field(default_factory=list)
+
+    def __post_init__(self):
+        super().__init__()
+        self.fixed = {_storage(p) for p in [*self.model.parameters(), *self.model.buffers()]}
+        self.scores, self.weights, self.logs, self.kept = set(), {}, {}, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        outputs = [x for x in tree_leaves(out) if isinstance(x, torch.Tensor)]
+        if outputs and inputs:
+            self._heard(func, args, inputs, outputs)
+        return out
+
+    def _heard(self, func, args, inputs, outputs):
+        name, first = func.overloadpacket.__name__, outputs[0]
+        if func in SOFTMAX:
+            self._softmax(first, args[1], inputs[0])
+        elif func is aten._log_softmax.default:
+            self._keep(first)
+            self.logs[_storage(first)] = (args[1], _storage(inputs[0]) in self.scores)
+        elif func in PRODUCTS:
+            self._product(inputs, first)
+        elif name in CARRIED or name in ("split", "unbind"):
+            self._carry(name, inputs, first)
+        elif name == "sum":
+            pass
+
+    def _softmax(self, weights, dim, logits, *, dot=None):
+        self._keep(weights)
+        dot = _storage(logits) in self.scores if dot is None else dot
+        p = weights.detach().movedim(dim, -1).double()
+        entropy = torch.special.entr(p).sum(-1)
+        visible = (p > NEGLIGIBLE).sum(-1)
+        self.found.append(Weights(tuple(self.path), tuple(p.shape), entropy, visible, dot))
+        self.weights.setdefault(_storage(weights), set()).add(len(self.found) - 1)
+
+    def _product(self, inputs, out):
+        storages = [_storage(x) for x in inputs]
+        for one in storages:
+            for index in self.weights.get(one, ()):
+                self.found[index].used = True
+        if not self.fixed.intersection(storages) and len(set(storages)) > 1:
+            self._keep(out)
+            self.scores.add(_storage(out))
+
+    def _carry(self, name, inputs, out):
+        storages = {_storage(x) for x in inputs}
+        if storages & self.scores:
+            self._keep(out)
+            self.scores.add(_storage(out))
+        own = set().union(*(self.weights.get(s, set()) for s in storages))
+        if (
+            own
+            and out.numel() >= min(x.numel() for x in inputs if _storage(x) in self.weights) // 2
+        ):
+            self._keep(out)
+            self.weights.setdefault(_storage(out), set()).update(own)
+        if name == "exp":
+            self._exponential(inputs[0], out)
+        elif name in ("div", "div_", "mul") and not own and _storage(inputs[0]) in self.logs:
+            self._by_hand(inputs[0], out)
+
+    def _exponential(self, x, out):
+        known = self.logs.get(_storage(x))
+        self._keep(out)
+        if known is not None and known[0] is not None:
+            self._softmax(out, known[0], x, dot=known[1])
+        else:
+            self.logs[_storage(out)] = (None, _storage(x) in self.scores)
+
+    def _by_hand(self, x, out):
+        """exp(s) / sum(exp(s)): told by rows that add up to one."""
+        dim, dot = self.logs[_storage(x)]
+        if dim is None and out.dim() > 2 and out.shape[-1] > 1 and dot:
+            for axis in (-1, -2):
+                total = out.detach().double().sum(axis)
+                if torch.allclose(total, torch.ones_like(total), atol=1e-5):
+                    self._softmax(out, axis, x, dot=dot)
+                    return
+
+    def follow(self, module, name):
+        """Hooks that keep the names of the running modules."""
+
+        def enter(*_):
+            self.path.append(name)
+
+        def leave(*_):
+            del self.path[-1:]
+
+        yield module.register_forward_pre_hook(enter)
+        yield module.register_forward_hook(leave, always_call=True)
+
+    def _keep(self, x):
+        self.kept.append(x)
+
+
+def _storage(x):
+    return x.untyped_storage()._cdata
+
+
+@contextmanager
+def listen(model):
+    """Yields a list that fills with the Weights of each softmax while the model runs."""
+    listener = Listener(model)
+    hooks = []
+    for name, module in model.named_modules():
+        hooks += listener.follow(module, name)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), listener:
+            yield listener.found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def attentions(found):
+    """The softmaxes whose weights were used: dot attention, and weighted sums of other logits."""
+    used = [w for w in found if w.used and w.shape[-1] > 1]
+    return [w for w in used if w.dot], [w for w in used if not w.dot]
