@@ -19,7 +19,7 @@ from tests.models.zoo.feeds import fitted
 from tests.models.zoo.shrink import LEVELS, small
 from tests.models.zoo.trial import verdict
 
-LARGEST, MEMORY = 80_000_000, 8 << 30  # parameters of a model, bytes of a process
+LARGEST, MEMORY = 70_000_000, 8 << 30  # parameters of a model, bytes of a process
 PATIENCE = 20  # seconds of waiting for each second of CPU time, on a busy machine
 GENERATORS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -202,7 +202,7 @@ def run(chosen, cache, *, seconds=120, jobs=1, again=False):
         jobs: processes at a time.
         again: try those in the cache too.
     """
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
     done = {} if again else cached(cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,8 @@ def run(chosen, cache, *, seconds=120, jobs=1, again=False):
     if todo:
         _warm()
     with ThreadPoolExecutor(jobs) as pool:
-        for record in pool.map(lambda e: alone(e, seconds), todo):
+        for ended in as_completed([pool.submit(alone, entry, seconds) for entry in todo]):
+            record = ended.result()
             with cache.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
             yield record

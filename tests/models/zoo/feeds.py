@@ -119,6 +119,11 @@ def alternatives(name, config, length, *, grid):
         "labels": lambda: [_ids(config, DECODER)],
         "input_points": lambda: [torch.rand(BATCH, 1, 2, 2) * 32],
         "pixel_values_videos": lambda: list(_images(config))[2:3],
+        "states": lambda: [torch.randn(BATCH, length, known(config, "state_dim", 17))],
+        "actions": lambda: [torch.randn(BATCH, length, known(config, "act_dim", 4))],
+        "rewards": lambda: [torch.randn(BATCH, length, 1)],
+        "returns_to_go": lambda: [torch.randn(BATCH, length, 1)],
+        "timesteps": lambda: [torch.arange(length).expand(BATCH, length)],
         "timestep": lambda: [torch.rand(BATCH)],
         "xpath_tags_seq": lambda: [torch.zeros(BATCH, length, 50, dtype=torch.long)],
         "inputs": lambda: [_ids(config, length), *_images(config), *_sounds(config)],
@@ -195,11 +200,11 @@ def feeds(model, length=LENGTH):
         options = [alternatives(n, config, length, grid=_has_grid(chosen)) for n in chosen]
         if not chosen or not all(options):
             continue
-        for picked in itertools.islice(itertools.product(*options), 10):
+        for picked in itertools.islice(itertools.product(*options), 8):
             yield dict(zip(chosen, picked, strict=True))
 
 
-def fitted(model, run, *, tries=40):
+def fitted(model, run, *, tries=24):
     """The first inputs that the model takes, or the last error.
 
     Args:

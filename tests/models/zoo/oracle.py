@@ -6,6 +6,7 @@ enter a matrix product afterwards, and dot attention where its logits came out o
 activations. Nothing here is shared with the library.
 """
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 SOFTMAX = {aten._softmax.default, aten._safe_softmax.default}
+FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 PRODUCTS = {
     aten.bmm.default,
     aten.mm.default,
@@ -69,6 +71,7 @@ class Weights:
 
     Attributes:
         path: names of the modules that were running, the innermost last.
+        call: number of the innermost module's call, from 1.
         entropy: of every row [..., Q].
         visible: number of keys with weight, of every row.
         dot: whether the logits came out of a product of two activations.
@@ -76,6 +79,7 @@ class Weights:
     """
 
     path: tuple[str, ...]
+    call: int
     shape: tuple[int, ...]
     entropy: torch.Tensor
     visible: torch.Tensor
@@ -93,18 +97,21 @@ class Listener(TorchDispatchMode):
         super().__init__()
         self.fixed = {_storage(p) for p in [*self.model.parameters(), *self.model.buffers()]}
         self.scores, self.weights, self.logs, self.kept = set(), {}, {}, []
+        self.calls = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         outputs = [x for x in tree_leaves(out) if isinstance(x, torch.Tensor)]
         if outputs and inputs:
-            self._heard(func, args, inputs, outputs)
+            self._heard(func, args, kwargs or {}, inputs, outputs)
         return out
 
-    def _heard(self, func, args, inputs, outputs):
+    def _heard(self, func, args, kwargs, inputs, outputs):
         name, first = func.overloadpacket.__name__, outputs[0]
-        if func in SOFTMAX:
+        if func is FLASH:
+            self._flash(*args, **kwargs)
+        elif func in SOFTMAX:
             self._softmax(first, args[1], inputs[0])
         elif func is aten._log_softmax.default:
             self._keep(first)
@@ -113,8 +120,17 @@ class Listener(TorchDispatchMode):
             self._product(inputs, first)
         elif name in CARRIED or name in ("split", "unbind"):
             self._carry(name, inputs, first)
-        elif name == "sum":
-            pass
+
+    def _flash(self, q, k, v, dropout=0.0, is_causal=False, *, attn_mask=None, scale=None):
+        """The weights of a call that chose the fused kernel itself."""
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        logits = q.double() @ k.double().mT * (scale or q.shape[-1] ** -0.5)
+        if is_causal:
+            hidden = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+            logits = logits.masked_fill(hidden, -torch.inf)
+        weights = (logits if attn_mask is None else logits + attn_mask).softmax(-1)
+        self._softmax(weights, -1, logits, dot=True)
+        self.found[-1].used = True
 
     def _softmax(self, weights, dim, logits, *, dot=None):
         self._keep(weights)
@@ -122,7 +138,8 @@ class Listener(TorchDispatchMode):
         p = weights.detach().movedim(dim, -1).double()
         entropy = torch.special.entr(p).sum(-1)
         visible = (p > NEGLIGIBLE).sum(-1)
-        self.found.append(Weights(tuple(self.path), tuple(p.shape), entropy, visible, dot))
+        call = self.calls[self.path[-1]] if self.path else 0
+        self.found.append(Weights(tuple(self.path), call, tuple(p.shape), entropy, visible, dot))
         self.weights.setdefault(_storage(weights), set()).add(len(self.found) - 1)
 
     def _product(self, inputs, out):
@@ -130,7 +147,7 @@ class Listener(TorchDispatchMode):
         for one in storages:
             for index in self.weights.get(one, ()):
                 self.found[index].used = True
-        if not self.fixed.intersection(storages) and len(set(storages)) > 1:
+        if not self.fixed.intersection(storages):
             self._keep(out)
             self.scores.add(_storage(out))
 
@@ -174,6 +191,7 @@ class Listener(TorchDispatchMode):
 
         def enter(*_):
             self.path.append(name)
+            self.calls[name] += 1
 
         def leave(*_):
             del self.path[-1:]
@@ -186,7 +204,7 @@ class Listener(TorchDispatchMode):
 
 
 def _storage(x):
-    return x.untyped_storage()._cdata
+    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
 
 
 @contextmanager
@@ -196,15 +214,19 @@ def listen(model):
     hooks = []
     for name, module in model.named_modules():
         hooks += listener.follow(module, name)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), listener:
             yield listener.found
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for hook in hooks:
             hook.remove()
 
 
 def attentions(found):
-    """The softmaxes whose weights were used: dot attention, and weighted sums of other logits."""
-    used = [w for w in found if w.used and w.shape[-1] > 1]
-    return [w for w in used if w.dot], [w for w in used if not w.dot]
+    """The softmaxes whose weights were used: dot attention over keys to choose from, and the rest."""
+    used = [w for w in found if w.used]
+    must = [w for w in used if w.dot and w.shape[-1] > 1]
+    return must, [w for w in used if not w.dot or w.shape[-1] == 1]

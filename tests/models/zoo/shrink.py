@@ -130,6 +130,7 @@ OVERRIDES = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5},
     "big_bird": {"block_size": 4, "num_random_blocks": 1},
     "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
+    "decision_transformer": {"hidden_size": WIDTH, "n_inner": 2 * WIDTH},
     "longformer": {"attention_window": 4},
     "led": {"attention_window": 4},
     "muse_spark_audio": {"num_hidden_layers": 4},

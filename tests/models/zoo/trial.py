@@ -74,21 +74,22 @@ def _change(a, b):
     return float((a - b).abs().max() / a.abs().max().clamp(min=1e-30)) if a.numel() else 0.0
 
 
-def verdict(model, run, *, dtype=torch.float64):
+def verdict(model, run, *, dtype=torch.float64, tokens=None):
     """Watch, steer and undo a model, and compare.
 
     Args:
         model: any module.
         run: calls the model once, the same way each time, and returns its output.
         dtype: of the model, which bounds rounding.
+        tokens: True where a token is no padding [B,N], as `run` tells the model.
     """
     same = SAME[dtype]
-    plain = _seeded(run)
+    plain, again = _seeded(run), _seeded(run)
+    if change(plain, again) > same:
+        return Verdict("not repeatable", f"two plain runs differ by {change(plain, again):.1e}")
     with listen(model) as found:
-        heard = _seeded(run)
-    if change(plain, heard) > same:
-        return Verdict("not repeatable", f"two plain runs differ by {change(plain, heard):.1e}")
-    must, may = attentions(found)
+        _seeded(run)
+    must, may = attentions(without(found, tokens))
     watched, rows, told, crash = _watched(model, run)
     if crash:
         return Verdict("crash", crash, operators=len(must), told=told)
@@ -100,6 +101,16 @@ def verdict(model, run, *, dtype=torch.float64):
     result.kinds = sorted({row.kind if row.phase == "forward" else row.phase for row in rows})
     _judge(result, rows, must, may, same=same, plain=plain, undone=undone)
     return result
+
+
+def without(found, tokens):
+    """The softmaxes with rows of padding left out: those whose queries are the padded tokens."""
+    for w in found:
+        batch, queries = w.entropy.shape[0], w.entropy.shape[-1]
+        if tokens is not None and (batch, queries) == tuple(tokens.shape):
+            real = tokens.reshape(batch, *[1] * (w.entropy.dim() - 2), queries)
+            w.visible = w.visible * real
+    return found
 
 
 def _seeded(run):
@@ -174,24 +185,42 @@ def _judge(result, rows, must, may, *, same, plain, undone):
 
 def matched(result, rows, must, may):
     """Match the slots of a watch with the operators that ran; returns the faults by name."""
-    left, others, wrong, false = list(must), list(may), [], []
-    errors = [0.0]
+    left, others, wrong, false, pooled, errors = list(must), list(may), [], [], [], [0.0]
     for place, heads in _slots(rows).items():
         near = [w for w in left + others if place[0] in w.path]
-        fits = sorted(((distance(heads, w), i) for i, w in enumerate(near)), key=lambda x: x[0])
-        if fits and fits[0][0] <= CLOSE:
-            errors.append(fits[0][0])
-            taken = near[fits[0][1]]
-            left, others = ([w for w in group if w is not taken] for group in (left, others))
-        elif near:
-            wrong.append((place, fits[0][0], near))
-        else:
+        off, taken = min(
+            ((distance(heads, g), g) for g in groups(near)), key=_first, default=(None, [])
+        )
+        if off is None:
             false.append(place)
+        elif off > CLOSE:
+            wrong.append((place, off, near))
+        else:
+            errors.append(off)
+            left, others = (
+                [w for w in g if all(w is not t for t in taken)] for g in (left, others)
+            )
+            if len({w.shape[-2:] for w in taken}) > 1:
+                pooled.append(place)
     result.error = max(errors)
-    return _faults(result, left, wrong, false)
+    return _faults(result, left, wrong, false, pooled)
 
 
-def _faults(result, left, wrong, false):
+def _first(pair):
+    return pair[0]
+
+
+def groups(near):
+    """Operators that one slot may stand for: each alone, and those of one call of a module together."""
+    yield from ([w] for w in near)
+    calls = defaultdict(list)
+    for w in near:
+        calls[w.path, w.call].append(w)
+        calls[w.path, w.call, w.shape].append(w)
+    yield from (together for together in calls.values() if len(together) > 1)
+
+
+def _faults(result, left, wrong, false, pooled):
     faults = {}
     if wrong:
         place, off, near = wrong[0]
@@ -208,6 +237,8 @@ def _faults(result, left, wrong, false):
     named = len(left) - len(silent)
     if named:
         faults["unseen, named"] = f"{named} operators"
+    if pooled:
+        faults["pooled"] = f"{len(pooled)} slots hold several operators, as {_name(pooled[0])}"
     if false:
         faults["false rows"] = f"{len(false)} of {_name(false[0])}"
     return faults
@@ -228,17 +259,16 @@ def _slots(rows):
     return slots
 
 
-def distance(heads, weights):
-    """How far the rows of a slot are from an operator: entropies and numbers of rows, per head."""
-    got = torch.tensor(
-        [r.entropy if r.entropy is not None else math.nan for r in heads], dtype=torch.float64
-    )
+def distance(heads, together):
+    """How far the rows of a slot are from some operators: entropies and numbers of rows, per head."""
+    got = torch.tensor([r.entropy for r in heads], dtype=torch.float64)
     rows = torch.tensor([r.rows for r in heads], dtype=torch.float64)
+    choices = [list(readings(w, len(heads))) for w in together]
     best = math.inf
-    for entropy, counted in readings(weights, len(heads)):
-        count = counted.sum(1)
-        want = (entropy * counted).sum(1) / count
-        off = (got - want).abs()[count > 0]
+    for parts in zip(*choices, strict=False):
+        total = sum((entropy * counted).sum(1) for entropy, counted in parts)
+        count = sum(counted.sum(1) for _, counted in parts)
+        off = (got - total / count).abs()[count > 0]
         error = float(off.max()) if off.numel() else 0.0
         best = min(best, error if torch.equal(rows, count.double()) else max(error, 1.0))
     return best
