@@ -1,26 +1,20 @@
-"""Every architecture of the installed transformers: listed, built small, and tried.
-
-Each trial runs in a process of its own with a time limit, and leaves one JSON line in the cache, so
-that a census goes on where it ended.
+"""Every architecture of the installed transformers, and models of other libraries: listed, built
+small, and tried.
 """
 
-import json
-import multiprocessing
-import os
-import resource
 import time
 import warnings
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import torch
 
 from tests.models.zoo.feeds import fitted
+from tests.models.zoo.libraries import SUBJECTS, missing
 from tests.models.zoo.shrink import LEVELS, small
 from tests.models.zoo.trial import verdict
 
-LARGEST, MEMORY = 70_000_000, 8 << 30  # parameters of a model, bytes of a process
-PATIENCE = 20  # seconds of waiting for each second of CPU time, on a busy machine
+LARGEST = 70_000_000  # parameters of a model
+BASE = "MODEL_MAPPING_NAMES"
 GENERATORS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -32,15 +26,36 @@ GENERATORS = (
 
 @dataclass(frozen=True)
 class Entry:
-    """An architecture, and the classes that can stand for it: the first that builds is tried."""
+    """An architecture of transformers with the classes that can stand for it, of which the first that
+    builds is tried; or a subject of another library, which has none.
+    """
 
     architecture: str
-    models: tuple[str, ...]
+    models: tuple[str, ...] = ()
+
+
+@dataclass
+class Subject:
+    """A model that was built.
+
+    Attributes:
+        model: the module.
+        run: calls it once, the same way each time.
+        dtype: of its numbers.
+        tokens: True where a token is no padding [B,N]; None without padding.
+        fed: names of its inputs.
+    """
+
+    model: torch.nn.Module
+    run: object
+    dtype: torch.dtype
+    tokens: torch.Tensor | None = None
+    fed: list = field(default_factory=list)
 
 
 @dataclass
 class Record:
-    """One line of the cache."""
+    """One line of the cache: an entry and its verdict."""
 
     architecture: str
     model: str = ""
@@ -57,19 +72,15 @@ class Record:
     seconds: float = 0.0
 
 
-def entries():
-    """Architectures that have a model of their own, in the order of their names."""
+def architectures():
+    """Architectures of transformers that have a model of their own, in the order of their names."""
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    tables = [
-        n for n in dir(modeling_auto) if n.startswith("MODEL_") and n.endswith("_MAPPING_NAMES")
-    ]
-    tables = [
-        "MODEL_MAPPING_NAMES",
-        *GENERATORS,
-        *sorted(set(tables) - set(GENERATORS) - {"MODEL_MAPPING_NAMES"}),
-    ]
+    names = {
+        n for n in dir(modeling_auto) if n.startswith("MODEL_") and n.endswith("MAPPING_NAMES")
+    }
+    tables = [BASE, *GENERATORS, *sorted(names - {BASE, *GENERATORS})]
     found = {}
     for architecture, config in sorted(CONFIG_MAPPING_NAMES.items(), key=lambda pair: len(pair[0])):
         models = [m for t in tables for m in _names(getattr(modeling_auto, t).get(architecture))]
@@ -79,48 +90,69 @@ def entries():
     return sorted(found.values(), key=lambda entry: entry.architecture)
 
 
+def others():
+    """Models of other libraries."""
+    return [Entry(name) for name in SUBJECTS]
+
+
 def _names(value):
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def built(entry):
-    """A small model of an entry with inputs that it takes; raises the first error otherwise."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
+    """A small model of an entry, with a call that it takes; raises the first error otherwise."""
     first = None
     for dtype in (torch.float64, torch.float32):
-        for name in entry.models[:2]:
-            for level in LEVELS:
+        for name in entry.models[:2] or [None]:
+            for level in LEVELS if name else LEVELS[:1]:
                 try:
-                    return _built(CONFIG_MAPPING[entry.architecture], name, level, dtype)
+                    return (
+                        _of_transformers(entry, name, level, dtype)
+                        if name
+                        else _other(entry, dtype)
+                    )
                 except Exception as error:
                     first = first or error
     raise first
 
 
-def _built(config_class, name, level, dtype):
+def _of_transformers(entry, name, level, dtype):
     import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     torch.manual_seed(7)
     torch.set_default_dtype(dtype)
     kind = getattr(transformers, name)
-    config = small(config_class, level)
+    config = small(CONFIG_MAPPING[entry.architecture], level)
     config._experts_implementation = "eager"  # grouped products have no double
-    with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        count = _parameters(kind, config)
+    count = _parameters(kind, config)
     if count > LARGEST:
         raise MemoryError(f"{count} parameters at level {level}")
     model = kind(config).to(dtype).eval()
     sharpen(model)
     with torch.no_grad():
         inputs = fitted(model, lambda batch: _forward(model, batch))
-    return model, inputs, dtype
+    return Subject(model, lambda: _forward(model, inputs), dtype, fed=list(inputs))
+
+
+def _other(entry, dtype):
+    package = missing(entry.architecture)
+    if package:
+        raise ModuleNotFoundError(f"{package} is not installed")
+    torch.manual_seed(7)
+    torch.set_default_dtype(dtype)
+    model, run, *tokens = SUBJECTS[entry.architecture]()
+    sharpen(model)
+    with torch.no_grad():
+        run()
+    return Subject(model, run, next(model.parameters()).dtype, *tokens)
 
 
 def _parameters(kind, config):
     try:
-        return sum(p.numel() for p in kind(config).parameters())
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sum(p.numel() for p in kind(config).parameters())
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return 0
 
@@ -130,7 +162,9 @@ def sharpen(model):
     torch.manual_seed(8)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() >= 2 and parameter.is_floating_point():
+            if type(parameter.data) is not torch.Tensor or not parameter.is_floating_point():
+                continue  # quantised
+            if parameter.dim() >= 2:
                 parameter.normal_(std=1.5 * max(1, parameter[0].numel()) ** -0.5)
             elif "sink" in name:
                 parameter.normal_()
@@ -143,93 +177,18 @@ def _forward(model, batch):
 
 def trial(entry):
     """The record of one entry."""
-    began = time.process_time()
-    record = Record(entry.architecture, entry.models[0])
+    began, before = time.process_time(), torch.get_default_dtype()
+    record = Record(entry.architecture, *entry.models[:1])
     try:
-        model, inputs, dtype = built(entry)
+        subject = built(entry)
     except Exception as error:
         record.why = f"{type(error).__name__}: {error}"[:300]
     else:
-        record.model, record.fed, record.dtype = type(model).__name__, list(inputs), str(dtype)[6:]
-        for key, value in asdict(
-            verdict(model, lambda: _forward(model, inputs), dtype=dtype)
-        ).items():
-            setattr(record, key, value)
+        record.model, record.fed = type(subject.model).__name__, subject.fed
+        record.dtype = str(subject.dtype).removeprefix("torch.")
+        found = verdict(subject.model, subject.run, dtype=subject.dtype, tokens=subject.tokens)
+        vars(record).update(asdict(found))
+    finally:
+        torch.set_default_dtype(before)
     record.seconds = round(time.process_time() - began, 2)
     return record
-
-
-def _child(entry, pipe, seconds):
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-    torch.set_num_threads(1)
-    try:
-        record = trial(entry)
-    except Exception as error:
-        record = Record(
-            entry.architecture, entry.models[0], "harness", f"{type(error).__name__}: {error}"[:300]
-        )
-    pipe.send(asdict(record))
-
-
-def alone(entry, seconds):
-    """trial() in a process of its own, ended after so many seconds of CPU time."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(entry, theirs, seconds))
-    child.start()
-    theirs.close()
-    try:
-        if ours.poll(PATIENCE * seconds):
-            return ours.recv()
-        raise EOFError
-    except EOFError:
-        child.join(5)
-        slow = f"took more than {seconds:g} s, or ended with code {child.exitcode}"
-        return asdict(Record(entry.architecture, entry.models[0], "not built", slow))
-    finally:
-        child.kill()
-        child.join()
-
-
-def run(chosen, cache, *, seconds=120, jobs=1, again=False):
-    """Try the chosen entries that the cache lacks, and yield all their records.
-
-    Args:
-        chosen: entries to try.
-        cache: a file of JSON lines, made where it is missing.
-        seconds: time limit of each.
-        jobs: processes at a time.
-        again: try those in the cache too.
-    """
-    from concurrent.futures import ThreadPoolExecutor, as_completed
-
-    done = {} if again else cached(cache)
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    todo = [e for e in chosen if e.architecture not in done]
-    yield from (done[e.architecture] for e in chosen if e.architecture in done)
-    if todo:
-        _warm()
-    with ThreadPoolExecutor(jobs) as pool:
-        for ended in as_completed([pool.submit(alone, entry, seconds) for entry in todo]):
-            record = ended.result()
-            with cache.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            yield record
-
-
-def _warm():
-    """Import in this process what every trial needs, so that the processes of trials start with it."""
-    trial(next(e for e in entries() if e.architecture == "bert"))
-    torch.set_default_dtype(torch.float32)
-
-
-def cached(cache):
-    """Records of a cache by architecture; the last of each counts."""
-    if not Path(cache).exists():
-        return {}
-    lines = Path(cache).read_text(encoding="utf-8").splitlines()
-    return {r["architecture"]: r for r in map(json.loads, lines)}
-
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
