@@ -8,6 +8,7 @@ from pathlib import Path
 import transformers
 
 from tests.models.zoo.census import architectures, others
+from tests.models.zoo.libraries import torchvision_operators
 from tests.models.zoo.page import page
 from tests.models.zoo.runner import cached, run
 
@@ -28,6 +29,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--page", type=Path, help="write the page of all models in the cache")
     asked = parser.parse_args()
+    torchvision_operators()
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     names = asked.only.split(",") if asked.only else None

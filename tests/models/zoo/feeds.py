@@ -26,6 +26,14 @@ SERIES = (
     "past_observed_mask",
     "future_values",
     "future_time_features",
+    "states",
+    "actions",
+    "rewards",
+    "returns_to_go",
+    "timesteps",
+    "visual_feats",
+    "visual_pos",
+    "flattened_patches",
 )
 LENGTHS = {"big_bird": 32, "bigbird_pegasus": 32, "longformer": 17, "led": 17, "funnel": 16}
 
@@ -60,6 +68,8 @@ def _images(config, grid=False):
     patch, time = known(config, "patch_size", 14), known(config, "temporal_patch_size", 1)
     if grid and isinstance(patch, int):
         yield torch.rand(32, channels * time * patch * patch)
+        yield torch.rand(32, channels * 2 * patch * patch)
+        yield torch.rand(32, channels, patch, patch)
     yield torch.rand(BATCH, *shape)
     yield torch.rand(BATCH, 1, *shape)
     yield torch.rand(BATCH, min(frames, 16), *shape)
@@ -87,6 +97,11 @@ def _sounds(config):
     yield torch.randn(BATCH, 1, 256, 64)
 
 
+def _series(config):
+    length, channels = known(config, "context_length", 32), known(config, "num_input_channels", 1)
+    return torch.randn(BATCH, length, channels)
+
+
 def _boxes(length):
     corner = torch.randint(0, 40, (BATCH, length, 2))
     return torch.cat([corner, corner + torch.randint(1, 40, corner.shape)], -1)
@@ -107,11 +122,7 @@ def alternatives(name, config, length, *, grid):
         "image_grid_thw": lambda: [patches],
         "grid_thw": lambda: [patches],
         "image_sizes": lambda: [torch.tensor([_size(config)] * BATCH)],
-        "past_values": lambda: [
-            torch.randn(BATCH, 26),
-            torch.randn(BATCH, 32, 2),
-            torch.randn(BATCH, 512, 2),
-        ],
+        "past_values": lambda: [torch.randn(BATCH, 26), _series(config)],
         "past_time_features": lambda: [torch.randn(BATCH, 26, 1)],
         "past_observed_mask": lambda: [torch.ones(BATCH, 26)],
         "future_values": lambda: [torch.randn(BATCH, 8)],
@@ -141,8 +152,16 @@ def alternatives(name, config, length, *, grid):
     }
     if name in simple:
         return simple[name]()
+    if "feature" in name and "mask" in name:
+        return [
+            torch.ones(BATCH, n, dtype=torch.bool)
+            for n in (2 * known(config, "max_source_positions", 64), 64)
+        ]
     if name == "visual_feats":
         return [torch.randn(BATCH, 5, known(config, "visual_feat_dim", 64))]
+    if name == "flattened_patches":
+        place = torch.arange(16)[:, None] // torch.tensor([4, 1]) % 4 + 1
+        return [torch.cat([place.expand(BATCH, 16, 2), torch.rand(BATCH, 16, 768)], -1)]
     if name == "visual_pos":
         return [torch.rand(BATCH, 5, 4)]
     if ("pixel" in name and "mask" not in name) or name in ("image", "images"):
@@ -190,7 +209,8 @@ def feeds(model, length=LENGTH):
     still = [n for n in full if n not in ("pixel_values_videos", "image_sizes")]
     quiet = [n for n in still if n not in SOUNDS]
     sized = [n for n in full if n not in ("pixel_values_videos", *SOUNDS)]
-    for names in (still, quiet, sized, full, plain, least, texts, texts[:1] + pair, []):
+    given = ["encoder_hidden_states"] if "encoder_hidden_states" in signature else []
+    for names in (still, quiet, sized, full, plain, least, texts, texts[:1] + pair, [], given):
         chosen = list(dict.fromkeys([*names, *required]))
         if "input_ids" not in chosen and "attention_mask" not in required:
             chosen = [n for n in chosen if n != "attention_mask"]
@@ -226,7 +246,7 @@ def fitted(model, run, *, tries=24):
 
 def _mended(model, inputs, run):
     error = None
-    for _ in range(4):
+    for _ in range(5):
         inputs = _fitting(inputs)
         try:
             run(inputs)
@@ -236,6 +256,9 @@ def _mended(model, inputs, run):
                 raised,
                 re.search(r"tokens?:? ?(\d+).*?features?:? ?(\d+)", str(raised), re.S),
             )
+        if "mm_token_type_ids" in str(error) and "mm_token_type_ids" not in inputs:
+            inputs = _with_kinds(model.config, inputs)
+            continue
         if counts is None or "input_ids" not in inputs:
             break
         tokens, features = int(counts[1]), int(counts[2])
@@ -244,6 +267,13 @@ def _mended(model, inputs, run):
         )
         inputs = _with_tokens(model.config, inputs, str(error), each)
     return inputs, error
+
+
+def _with_kinds(config, inputs):
+    """The same inputs with a mark at image tokens."""
+    token = known(config, "image_token_id", -1)
+    kinds = (inputs["input_ids"] == token).long()
+    return {**inputs, "mm_token_type_ids": kinds}
 
 
 def _fitting(inputs):
@@ -260,4 +290,5 @@ def _with_tokens(config, inputs, said, features):
     each = max(1, features // BATCH)
     ids = inputs["input_ids"]
     ids = torch.cat([ids[:, :2], ids.new_full((BATCH, each), token), ids[:, -4:]], 1)
-    return {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return _with_kinds(config, inputs) if "mm_token_type_ids" in inputs else inputs

@@ -157,7 +157,7 @@ TIMM = {
 
 @subject("timm", *TIMM)
 def _timm(name):
-    _torchvision_operators()
+    torchvision_operators()
     import timm
 
     model = timm.create_model(name, pretrained=False, **TIMM[name]).eval()
@@ -166,8 +166,10 @@ def _timm(name):
     return model, lambda: model(images)
 
 
-def _torchvision_operators():
+def torchvision_operators():
     """Schemas of torchvision's operators, which its wheels of CUDA do not give to a CPU torch."""
+    if importlib.util.find_spec("torchvision") is None:
+        return
     try:
         torch.ops.torchvision.nms  # noqa: B018
     except AttributeError:
@@ -179,7 +181,7 @@ def _torchvision_operators():
 
 @subject("torchvision", "vit", "swin", "swin_v2", "maxvit")
 def _torchvision(name):
-    _torchvision_operators()
+    torchvision_operators()
     from torchvision.models import maxvit, swin_transformer, vision_transformer
 
     if name == "vit":
@@ -286,7 +288,7 @@ def _x_pair(_):
 
 @subject("open_clip")
 def _open_clip():
-    _torchvision_operators()
+    torchvision_operators()
     from open_clip.model import CLIP
 
     vision = {"layers": 2, "width": WIDTH, "head_width": 16, "patch_size": 16, "image_size": 64}
@@ -318,7 +320,7 @@ def _llama():
 
 @subject("peft", "LoRA", "prefix tuning")
 def _peft(name):
-    _torchvision_operators()
+    torchvision_operators()
     import peft
 
     config = (
@@ -332,7 +334,7 @@ def _peft(name):
 
 @subject("torchao", "int8 weights")
 def _torchao(_):
-    _torchvision_operators()
+    torchvision_operators()
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     model = _llama().float()
@@ -342,7 +344,7 @@ def _torchao(_):
 
 @subject("sentence-transformers")
 def _sentence_transformers():
-    _torchvision_operators()
+    torchvision_operators()
     from sentence_transformers import models
     from transformers import BertConfig, BertModel
 
@@ -366,7 +368,7 @@ def _sentence_transformers():
 
 @subject("chronos", "bolt")
 def _chronos(_):
-    _torchvision_operators()
+    torchvision_operators()
     from chronos.chronos_bolt import ChronosBoltModelForForecasting
     from transformers import T5Config
 

@@ -144,12 +144,18 @@ class Listener(TorchDispatchMode):
 
     def _product(self, inputs, out):
         storages = [_storage(x) for x in inputs]
-        for one in storages:
+        for x, one in zip(inputs, storages, strict=True):
             for index in self.weights.get(one, ()):
-                self.found[index].used = True
+                self._use(self.found[index], x)
         if not self.fixed.intersection(storages):
             self._keep(out)
             self.scores.add(_storage(out))
+
+    def _use(self, weights, x):
+        """Weights that meet values; those of a sink are cut off before, and are no key."""
+        weights.used = True
+        if x.shape[-1] == weights.shape[-1] - 1 and x[..., 0].numel() == weights.visible.numel():
+            weights.visible = (x > NEGLIGIBLE).sum(-1).reshape(weights.visible.shape)
 
     def _carry(self, name, inputs, out):
         storages = {_storage(x) for x in inputs}

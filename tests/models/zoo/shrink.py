@@ -34,6 +34,7 @@ VOCABULARIES = [
     (r"chunk_size|mamba_chunk_size", 8),
 ]
 WIDTHS = [
+    (r"upsample_groups", WIDTH),
     (r"hidden_size|d_model|n_embd|embed_dim|hidden_dim|model_dim|dim|emb_dim|embedding_dim", WIDTH),
     (
         r"(text|vision|audio|image|encoder|decoder|out|output|cross|fusion|fpn|neck|mm|q|x)_hidden_(size|dim)",
@@ -122,6 +123,13 @@ SERIES = {
     "num_time_features": 1,
     "lags_sequence": [1, 2],
 }
+# Fields that models need and configurations leave open.
+UNSET = {
+    "vocab_size": VOCABULARY,
+    "num_experts_per_tok": 2,
+    "image_token_index": VOCABULARY - 2,
+    "head_dim": HEAD,
+}
 # What names do not tell: fields that must agree with others, by the type of the model.
 OVERRIDES = {
     "informer": SERIES,
@@ -130,6 +138,13 @@ OVERRIDES = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5},
     "big_bird": {"block_size": 4, "num_random_blocks": 1},
     "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
+    "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
+    "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
+    "esm": {"pad_token_id": 0, "mask_token_id": 3},
+    "bamba": {"attn_layer_indices": [1]},
+    "chameleon": {"vocabulary_map": {"<image>": VOCABULARY - 2}},
+    "emu3": {"vocabulary_map": {"<image>": VOCABULARY - 2}},
     "decision_transformer": {"hidden_size": WIDTH, "n_inner": 2 * WIDTH},
     "longformer": {"attention_window": 4},
     "led": {"attention_window": 4},
@@ -162,8 +177,11 @@ def _shrunk(config, level, tokens):
     """The first of a few variants that the configuration accepts."""
     changes = _changes(config, level, tokens)
     changes |= _key_heads(config) if level != "depth" else {}
+    if {"depths", "embed_dim"} <= changes.keys():
+        changes.pop("hidden_size", None)  # follows from both
     changes |= OVERRIDES.get(config.model_type, {})
-    types, equal = _layer_types(config, changes), _equal_heads(changes)
+    types = _layer_types(config, changes) if level == "all" else {}
+    equal = _equal_heads(changes)
     variants = [changes | types, changes, changes | equal | types, changes | equal]
     variants.append({k: v for k, v in changes.items() if not re.fullmatch(r"num_.*layers", k)})
     for variant in variants[:-1]:
@@ -179,6 +197,8 @@ def _changes(config, level, tokens):
     for name, value in config.to_dict().items():
         held = vars(config).get(name)
         if hasattr(held, "to_dict"):
+            if held.model_type.startswith("timm"):
+                continue
             changes[name] = _shrunk(held, level, tokens)
         elif name == "rope_parameters" and isinstance(value, dict) and level != "depth":
             changes |= _rope(name, value)
@@ -189,6 +209,8 @@ def _changes(config, level, tokens):
 
 def _field(name, value, level, tokens):
     """The new value of one field, or nothing."""
+    if value is None and name in UNSET and level != "depth":
+        yield UNSET[name]
     if isinstance(value, bool) or value is None:
         return
     if isinstance(value, int):
@@ -239,9 +261,10 @@ def _rope(name, value):
     """Sections of rotary positions, which models of images have, follow the width of a head."""
     if "rope_type" not in value:
         return {}
-    total = sum(value.get("mrope_section") or (2, 3, 3))
-    scaled = [max(1, x * (HEAD // 2) // total) for x in value.get("mrope_section") or (2, 3, 3)]
-    scaled[-1] += HEAD // 2 - sum(scaled)
+    sections = value.get("mrope_section") or (2, 3, 3)
+    pairs = int(HEAD * value.get("partial_rotary_factor", 1.0)) // 2
+    scaled = [max(1, x * pairs // sum(sections)) for x in sections]
+    scaled[-1] += pairs - sum(scaled)
     return {name: {**value, "mrope_section": scaled}}
 
 
