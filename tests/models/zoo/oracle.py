@@ -76,6 +76,7 @@ class Weights:
         visible: number of keys with weight, of every row.
         dot: whether the logits came out of a product of two activations.
         used: whether the weights entered a matrix product.
+        sink: probability of a sink that scales the output afterwards, of every row; or None.
     """
 
     path: tuple[str, ...]
@@ -85,6 +86,7 @@ class Weights:
     visible: torch.Tensor
     dot: bool
     used: bool = False
+    sink: torch.Tensor | None = None
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Listener(TorchDispatchMode):
         super().__init__()
         self.fixed = {_storage(p) for p in [*self.model.parameters(), *self.model.buffers()]}
         self.scores, self.weights, self.logs, self.kept = set(), {}, {}, []
-        self.calls = Counter()
+        self.calls, self.modules = Counter(), dict(self.model.named_modules())
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -140,7 +142,16 @@ class Listener(TorchDispatchMode):
         visible = (p > NEGLIGIBLE).sum(-1)
         call = self.calls[self.path[-1]] if self.path else 0
         self.found.append(Weights(tuple(self.path), call, tuple(p.shape), entropy, visible, dot))
+        self.found[-1].sink = self._sink(logits.detach().movedim(dim, -1).double())
         self.weights.setdefault(_storage(weights), set()).add(len(self.found) - 1)
+
+    def _sink(self, logits):
+        """The probability of a sink, where the running module has one logit for each head."""
+        module = self.modules.get(self.path[-1]) if self.path else None
+        sinks = getattr(module, "sinks", None)
+        if not isinstance(sinks, torch.Tensor) or sinks.shape != logits.shape[1:2]:
+            return None
+        return (sinks.double()[:, None] - logits.logsumexp(-1)).sigmoid()
 
     def _product(self, inputs, out):
         storages = [_storage(x) for x in inputs]
@@ -156,6 +167,7 @@ class Listener(TorchDispatchMode):
         weights.used = True
         if x.shape[-1] == weights.shape[-1] - 1 and x[..., 0].numel() == weights.visible.numel():
             weights.visible = (x > NEGLIGIBLE).sum(-1).reshape(weights.visible.shape)
+            weights.sink = None
 
     def _carry(self, name, inputs, out):
         storages = {_storage(x) for x in inputs}

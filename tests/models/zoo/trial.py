@@ -124,8 +124,9 @@ def _watched(model, run):
     """Outputs, head rows, warnings of the library and the error that ended the pass."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        watch = at.watch(model, sample=None).start()
+        watch = at.watch(model, sample=None)
         try:
+            watch.start()
             torch.manual_seed(5)
             with torch.no_grad():
                 out = outputs(run())
@@ -275,15 +276,23 @@ def distance(heads, together):
 
 
 def readings(weights, heads):
-    """Entropies and rows that had a choice, [heads, rest], for each axis that may be the heads."""
-    counted = weights.visible >= 2
-    for axis in range(max(1, weights.entropy.dim())):
-        size = weights.entropy.shape[axis] if weights.entropy.dim() else 1
-        if weights.entropy.dim() and size % heads == 0:
-            inner = [
-                x.movedim(axis, 0).reshape(size // heads, heads, -1).movedim(1, 0)
-                for x in (weights.entropy, counted)
-            ]
-            yield tuple(x.reshape(heads, -1) for x in inner)
-    if heads == 1:
-        yield weights.entropy.reshape(1, -1), counted.reshape(1, -1)
+    """Entropies and rows that had a choice, [heads, rest], for each axis that may be the heads.
+
+    A sink that scales the output after the softmax may count as an outcome or not.
+    """
+    entropies, counted = [weights.entropy], weights.visible >= 2
+    if weights.sink is not None:
+        both = torch.special.entr(weights.sink) + torch.special.entr(1 - weights.sink)
+        entropies.append((1 - weights.sink) * weights.entropy + both)
+    for entropy in entropies:
+        for axis, size in enumerate(entropy.shape):
+            if size % heads == 0:
+                yield _by_head(entropy, axis, heads), _by_head(counted, axis, heads)
+        if heads == 1:
+            yield entropy.reshape(1, -1), counted.reshape(1, -1)
+
+
+def _by_head(x, axis, heads):
+    """x with the heads of one axis, the innermost part of it, in front: [heads, rest]."""
+    x = x.movedim(axis, 0)
+    return x.reshape(x.shape[0] // heads, heads, -1).movedim(1, 0).reshape(heads, -1)
