@@ -306,7 +306,7 @@ def _whisper():
     return model, lambda: model(sounds, _ids())
 
 
-def _llama():
+def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(
@@ -328,7 +328,7 @@ def _peft(name):
         if name == "LoRA"
         else peft.PrefixTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
     )
-    model = peft.get_peft_model(_llama(), config).eval()
+    model = peft.get_peft_model(llama(), config).eval()
     return model, lambda: model(input_ids=_ids(), attention_mask=torch.ones(BATCH, LENGTH)).logits
 
 
@@ -337,7 +337,7 @@ def _torchao(_):
     torchvision_operators()
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-    model = _llama().float()
+    model = llama().float()
     quantize_(model, Int8WeightOnlyConfig())
     return model, lambda: model(input_ids=_ids()).logits
 
