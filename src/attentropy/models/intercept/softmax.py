@@ -1,11 +1,13 @@
-"""Code that computes its attention by hand: its softmax is observed, and nothing is changed.
+"""Code that computes its attention by hand: its softmax is observed, and steered.
 
-While the tap is in, `softmax` of torch, of torch.nn.functional and of tensors report rows of
-weights to the innermost running module if it is watched and looks like attention. What happens to
-the weights afterwards is not seen, so there is no output norm.
+While the tap is in, `softmax` of torch, torch.nn.functional, torch.special and of tensors reports
+rows of weights to the innermost running module if it is watched. What happens to the weights
+afterwards is not seen, so there is no output norm. Whether a softmax is attention is learned from
+the census of the first forward pass; without one, its shape and the name of the module decide.
+A steered module gets other logits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -18,26 +20,32 @@ from attentropy.core.masks import Extent
 from attentropy.core.results import Stats
 from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.logits import wide
-from attentropy.models.intercept import candidates, huggingface, registry, tracking
-from attentropy.models.intercept.compute import leave, miss
+from attentropy.models.intercept import candidates, early, registry, tracking
+from attentropy.models.intercept.census import Softmaxed, is_used
+from attentropy.models.intercept.compute import is_cross, leave
+from attentropy.models.intercept.layouts import Layout, layout_of
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
+from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
-from attentropy.models.record.model_masks import FAR, ModelMask, nowhere, read_table
+from attentropy.models.record.model_masks import ModelMask, hidden_keys, read_table
 
 BY_HAND = "attention computed by hand"
+HOLDERS = (F, torch, torch.Tensor, torch.special)
 
 
-def hold() -> registry.Undo:
-    """Listen to softmax, until the function returned is called."""
-    return registry.hold("softmax", _apply)
+def hold(model: nn.Module | None = None) -> registry.Undo:
+    """Listen to softmax, until the function returned is called.
+
+    Args:
+        model: names that its own code has bound to softmax are listened to as well.
+    """
+    held = registry.hold("softmax", _apply)
+    return registry.together(held, early.hold(model, TAKEN))
 
 
 def _apply() -> registry.Undo:
     return registry.together(
-        *(
-            registry.replace(holder, "softmax", _tapped(holder.softmax))
-            for holder in (F, torch, torch.Tensor)
-        )
+        *(registry.replace(one, "softmax", _tapped(one.softmax)) for one in HOLDERS)
     )
 
 
@@ -46,41 +54,95 @@ def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         # into memory that is there already, only a kernel writes: one of ours, called by a graph
         if STATE.computing or not isinstance(input, Tensor) or kwargs.get("out") is not None:
             return original(input, *args, **kwargs)
+        module = tracking.current()
+        dim = args[0] if args else kwargs.get("dim")
+        if module is None or not _is_matrix(input, dim):
+            return original(input, *args, **kwargs)
         with computing():
-            weights = original(input, *args, **kwargs)
-            if _is_last(input, args[0] if args else kwargs.get("dim")):
-                _observe(input, weights)
+            logits = _steered(module, input, dim)
+            weights = original(logits, *args, **kwargs)
+            _observe(module, logits, weights, dim)
         return weights
 
     return softmax
 
 
-def _is_last(x: Tensor, dim: Any) -> bool:
-    return isinstance(dim, int) and dim in (-1, x.dim() - 1) and x.is_floating_point()
+def _is_matrix(x: Tensor, dim: Any) -> bool:
+    if not isinstance(dim, int) or x.dim() < 2 or not x.is_floating_point() or not x.numel():
+        return False
+    return dim % x.dim() >= x.dim() - 2 and x.shape[dim] > 1
+
+
+TAKEN = {id(one): (one, _tapped(one)) for one in (F.softmax, torch.softmax, torch.special.softmax)}
+"""What names that are bound early are replaced by."""
+
+
+def _attends(module: nn.Module, logits: Tensor, way: Hashable) -> bool:
+    """Is it attention? By what was learned of it, or else by its shape and the module's name."""
+    known = None if torch.compiler.is_compiling() else is_used(module, way)
+    if known is not None:
+        return known
+    if logits.dim() == 4:
+        return True
+    owner, changes = owner_of(module), changes_of(module)
+    name = owner.name if owner is not None else changes[0].touch.name if changes else ""
+    return logits.dim() > 2 and candidates.looks_like_attention(name, module)
+
+
+def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
+    """The logits as the module is steered to have them."""
+    changes = changes_of(module)
+    if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
+        return logits
+    refused = [why for change in changes if (why := change.not_by_softmax) is not None]
+    if refused or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
+        leave(module, f"{BY_HAND}, where {refused[0]}" if refused else BY_HAND)
+        return logits
+    layout = layout_of(module, logits, dim)
+    s = layout.rows(logits)
+    hidden = hidden_keys(s.detach())
+    for change in changes:
+        s = change.logits(s, hidden)
+    return layout.back(s)
 
 
 @torch.no_grad()
-def _observe(logits: Tensor, weights: Tensor) -> None:
-    module = tracking.current()
-    if module is None:
-        return
-    if not torch.compiler.is_compiling() and _attends(module, logits):
-        leave(module, BY_HAND)
+def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> None:
     owner = owner_of(module)
     if owner is None or not owner.recorder.wants():
         return
-    named = candidates.looks_like_attention(owner.name, module)
-    shape = _four(module, logits, named=named)
-    if shape is None:
-        if named and logits.dim() > 3:
-            miss(module, _odd(module, logits))
+    way = _way(owner, logits, dim)
+    owner.softmaxes += 1
+    census = owner.recorder.census
+    if census is None and not _attends(module, logits, way):
         return
-    p = wide(weights).reshape(shape)
-    s = logits.detach().to(p.dtype).reshape(shape)
-    seen = (s > nowhere(logits.dtype)) & ((s > FAR / 2) | (p > 0))
-    mask = read_table(seen, Extent(*shape, s.device), cross=owner.kind == "cross")
-    asked = ModelCall(_call(s, mask), _without_padding(mask))
-    owner.recorder.record(owner, asked, None, _stats(s, p, seen))
+    read = _read(module, layout_of(module, logits, dim), logits, weights)
+    commit = owner.recorder.prepare(owner, *read)
+    if STATE.held is not None:
+        STATE.held.append(commit)
+    elif census is not None:
+        census.softmax(weights, Softmaxed(module, BY_HAND, logits.shape[dim], commit, way))
+    else:
+        commit()
+
+
+def _way(owner: Owner | None, logits: Tensor, dim: int) -> Hashable:
+    return 0 if owner is None else owner.softmaxes, logits.dim(), dim % logits.dim()
+
+
+def _read(
+    module: nn.Module, layout: Layout, logits: Tensor, weights: Tensor
+) -> tuple[ModelCall, None, Stats]:
+    """A softmax as a call, and the statistics of its rows."""
+    p = layout.rows(wide(weights))
+    s = layout.rows(logits.detach()).to(p.dtype)
+    seen = ~hidden_keys(s)
+    extent = Extent(*s.shape, s.device)
+    cross = layout.is_plain and is_cross(module, extent)
+    # without a place among the keys, the queries are read as those of cross-attention are
+    mask = read_table(seen, extent, cross=cross or not layout.is_plain)
+    mask = mask if mask.cross == cross else replace(mask, cross=cross)
+    return ModelCall(_call(s, mask), mask), None, _stats(s, p, seen)
 
 
 def _call(s: Tensor, mask: ModelMask) -> Call:
@@ -101,47 +163,3 @@ def _stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
         collision=p.square().sum(-1),
         visible=seen.sum(-1),
     )
-
-
-def _without_padding(mask: ModelMask) -> ModelMask:
-    """The mask without queries that the innermost transformers model was told to be padding.
-
-    A mask that shows every query its own key, as that of XLNet does, does not tell.
-    """
-    if torch.compiler.is_compiling():
-        return mask
-    model = next((m for m in reversed(STATE.running) if huggingface.is_one(m)), None)
-    owner, extent = owner_of(model), mask.seen.extent
-    tokens = None if owner is None else owner.tokens
-    if tokens is None or tuple(tokens.shape) != (extent.batch, extent.queries):
-        return mask
-    real = (tokens != 0)[:, None]
-    return replace(mask, counted=real if mask.counted is None else mask.counted & real)
-
-
-def _attends(module: nn.Module, logits: Tensor) -> bool:
-    """Is a softmax of a steered module one of attention?"""
-    changes = changes_of(module)
-    if not changes:
-        return False
-    named = candidates.looks_like_attention(changes[0].touch.name, module)
-    return (named and logits.dim() > 3) or _four(module, logits, named=named) is not None
-
-
-def _four(module: nn.Module, logits: Tensor, *, named: bool) -> tuple[int, int, int, int] | None:
-    """[B,H,Q,K] of attention logits; None if they do not look like it."""
-    if logits.dim() == 4 and logits.numel():
-        batch, heads, queries, keys = logits.shape
-        known = (candidates.heads_of(module) or heads) if named else heads
-        return (batch, heads, queries, keys) if heads == known else None
-    if logits.dim() != 3 or not named or not logits.numel():
-        return None
-    both, queries, keys = logits.shape
-    count = candidates.heads_of(module) or 1
-    heads = count if both % count == 0 else 1
-    return both // heads, heads, queries, keys
-
-
-def _odd(module: nn.Module, logits: Tensor) -> str:
-    heads = candidates.heads_of(module) or "H"
-    return f"a softmax of shape {list(logits.shape)} where [B,{heads},Q,K] was expected"

@@ -1,7 +1,9 @@
 """How the entropy of each head answers to a factor on its scale, measured on a running model."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,10 +11,9 @@ from torch import Tensor
 from attentropy.core.call import Call
 from attentropy.core.results import Stats
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.intercept.softmax import BY_HAND
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
-from attentropy.models.record.recorder import Recorder
+from attentropy.models.record.recorder import Recorder, real_queries_of
 from attentropy.models.record.sampled import rows_to_sample
 from attentropy.models.watch import Watch
 
@@ -47,6 +48,12 @@ class CurveRecorder(Recorder):
         self.factors = factors
         self.curves: dict[str, Curve] = {}
 
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        """What adds the rows of one call to the curve of its layer."""
+        return partial(self.record, owner, asked, out, stats)
+
     @torch.no_grad()
     def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add the rows of one call to the curve of its layer."""
@@ -56,7 +63,7 @@ class CurveRecorder(Recorder):
             return
         call, rows = asked.call, _last_rows(asked)
         visible = stats.visible[:, :, rows]
-        counted = asked.mask.counted
+        counted = real_queries_of(asked)
         kept = visible >= 2
         if counted is not None:
             kept = kept & counted.expand(stats.visible.shape)[:, :, rows]
@@ -81,20 +88,18 @@ def _left_out(asked: ModelCall, stats: Stats) -> str | None:
     """Why a call has no curve."""
     if asked.is_cross:
         return "cross-attention"
-    if asked.is_by_hand:
-        return f"{BY_HAND}, which cannot be steered"
     if stats.entropy is None:
         return f"{type(asked.call.weights).__name__} weights, which have no entropy"
     return None
 
 
 def _entropy(call: Call, rows: Tensor, factor: float) -> Tensor:
-    """Entropy [B,H,R] with the scale multiplied by `factor`, before softcap and bias."""
-    s = row_logits(call._replace(scale=call.scale * factor), rows)
+    """Entropy [B,H,R] with the whole logit multiplied by `factor`."""
+    s = row_logits(call, rows)
     if call.sink is not None:
         column = call.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
         s = torch.cat([s, column], -1)
-    return torch.special.entr(s.softmax(-1)).sum(-1)
+    return torch.special.entr((s * factor).softmax(-1)).sum(-1)
 
 
 def _spread(s: Tensor) -> Tensor:

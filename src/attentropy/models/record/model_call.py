@@ -19,7 +19,7 @@ class ModelCall(NamedTuple):
     @property
     def is_cross(self) -> bool:
         """Do the keys come from elsewhere?"""
-        return self.mask.positions is None
+        return self.mask.cross
 
     @property
     def is_by_hand(self) -> bool:
