@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -136,6 +137,11 @@ def _watched(model, run):
             watch.stop()
         rows = watch.heads() if watch.places() else []
     told = [str(w.message) for w in said if "attentropy" in str(w.message)]
+    told += [
+        f"{row.module}: {row.status}, {row.why}"
+        for row in watch.coverage()
+        if row.status in ("partly", "unseen")
+    ]
     if not rows:
         told.append(_refused(watch))
     return out, rows, told, None
@@ -246,7 +252,9 @@ def _faults(result, left, wrong, false, pooled):
 
 
 def _named(weights, text):
-    return any(name and name in text for name in weights.path)
+    """Does the text have the name of the module that attends, or of the one around it?"""
+    words = {word.strip(".") for word in re.split(r"[^\w.]+", text)}
+    return any(name in words for name in weights.path[-2:] if name)
 
 
 def _name(place):
