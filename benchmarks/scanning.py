@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 
+from attentropy.models.losses.reading import read
 from attentropy.scans.loading import inputs, sources
 from attentropy.scans.measuring.lengths import Windows
-from attentropy.scans.measuring.measure import measure, read
+from attentropy.scans.measuring.measure import measure
 
 LENGTHS = (128, 512, 1024)
 
@@ -29,7 +30,7 @@ def plain(model, text, length):
 
 
 def scanned(model, text, length):
-    return measure(model, text.cut(length), tick=lambda tokens: None)
+    return measure(model, text.cut(length), tick=lambda tokens: None).measure
 
 
 def cpu_time(work, *arguments):

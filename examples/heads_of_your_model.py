@@ -22,7 +22,7 @@ for row in w.heads():
 
 for finding in at.diagnose(w.heads()):
     print(f"{finding.severity}: {finding.name} in {', '.join(finding.labels)}")
-    print(f"  {finding.advice} {finding.call}")
+    print(f"  {finding.advice}")
 
 handle = at.steer(model, qk_norm=True)
 with torch.no_grad(), at.watch(model) as w:

@@ -34,6 +34,8 @@ watched.heads()[0].entropie  # wrong
 at.Monitor(modle=model)  # wrong
 gaussian.expected_entropy(1024, sprad=1.0)  # wrong
 at.causal()  # wrong
+at.explain(q, q, q, softcup=30.0)  # wrong
+at.key_mass(q, q, maks=at.causal)  # wrong
 """
 CORRECT = """\
 import torch
@@ -124,9 +126,9 @@ def said(tmp_path_factory):
     return [line.split(":", 3) for line in done.stdout.splitlines() if line.count(":") >= 3]
 
 
-def test_ten_misspellings_are_ten_errors(said):
+def test_each_misspelling_is_an_error(said):
     wrong = [i for i, line in enumerate(MISSPELT.splitlines(), 1) if line.endswith("# wrong")]
-    assert len(wrong) == 10
+    assert len(wrong) == 12
     found = [
         int(line) for file, line, kind, _ in said if file == "misspelt.py" and kind == " error"
     ]

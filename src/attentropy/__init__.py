@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from attentropy.distributed.layouts import contiguous as contiguous
     from attentropy.distributed.layouts import zigzag as zigzag
     from attentropy.distributed.reduce import reduce_heads as reduce_heads
+    from attentropy.extensions.extend import extend as extend
+    from attentropy.extensions.result import Extension as Extension
     from attentropy.kernels.doctor import doctor as doctor
     from attentropy.models.calibrate import calibrate as calibrate
     from attentropy.models.diagnose import diagnose as diagnose
@@ -104,6 +106,8 @@ _HOMES = {
     "core.weights": "L1 L2 Decay Gumbel Hard Kernelised Linear ReluSquared Softmax",
     "distributed.layouts": "Layout contiguous zigzag",
     "distributed.reduce": "reduce_heads",
+    "extensions.extend": "extend",
+    "extensions.result": "Extension",
     "kernels.doctor": "doctor",
     "models.calibrate": "calibrate",
     "models.diagnose": "diagnose",

@@ -45,7 +45,7 @@ def test_the_refusal_names_kernels_that_serve():
     with pytest.raises(
         at.UnsupportedError, match=r"serve this call: \[.*'streaming', 'reference'\]"
     ):
-        choose(resolved(dropout=0.1), "fused")
+        choose(resolved(weights=at.Gumbel()), "fused")
 
 
 def test_names():

@@ -54,7 +54,7 @@ def loss(attended, rows, whole):
     """A loss that uses every differentiable result, a sum over rows."""
     out, stats = attended
     total = (out.double() * out.double().sin().detach()).sum()
-    for i, name in enumerate(("entropy", "collision", "lse", "sink_mass", "mass")):
+    for i, name in enumerate(cases.FLOWING):
         value = getattr(stats, name)
         if value is not None:
             weight = torch.linspace(-1, 1 + i, max(1, whole))[:whole][rows].double()

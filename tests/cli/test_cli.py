@@ -44,6 +44,7 @@ def test_every_command_is_under_one_heading():
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - PRINTS_NO_RESULTS))
 def test_results_come_as_json_too(name):
     assert "--json" in call(name, "--help").output
+    assert call(name, "-h").output == call(name, "--help").output
 
 
 @pytest.mark.parametrize("arguments", [("lab", "list"), ("curves", "--list"), ("theory",)])

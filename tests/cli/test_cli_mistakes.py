@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from attentropy.cli import main
 from attentropy.training.runstore import RunStore
-from tests.training.test_runstore import sample
+from tests.training.runstore.test_writer import sample
 
 
 @pytest.fixture(autouse=True)
@@ -27,22 +27,24 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("report folder", 1, "there is no run 'folder': it is a folder, not a file, and none in"),
-        ("export absent --json", 1, "there is no run 'absent': no such file, and none in"),
-        ("report mine --out folder", 1, "cannot write --out folder: it is a folder, not a file"),
-        ("report mine --out no/x.html", 1, "cannot write --out no/x.html: there is no folder no"),
-        ("report mine --out a.txt/x.html --json", 1, "there is no folder a.txt"),
-        ("export mine --out folder", 1, "cannot write --out folder: it is a folder, not a file"),
-        ("export mine --out no/x.csv", 1, "cannot write --out no/x.csv: there is no folder no"),
+        ("report folder", 2, "there is no run 'folder': it is a folder, not a file, and none in"),
+        ("export absent --json", 2, "there is no run 'absent': no such file, and none in"),
+        ("report mine --out folder", 2, "cannot write --out folder: it is a folder, not a file"),
+        ("report mine --out no/x.html", 2, "cannot write --out no/x.html: there is no folder no"),
+        ("report mine --out a.txt/x.html --json", 2, "there is no folder a.txt"),
+        ("export mine --out folder", 2, "cannot write --out folder: it is a folder, not a file"),
+        ("export mine --out no/x.csv", 2, "cannot write --out no/x.csv: there is no folder no"),
         ("curves --out a.txt", 2, "Invalid value for '--out': Directory 'a.txt' is a file."),
         ("theory S_relu2 beta=1 beta=2 gamma=1", 2, "S_relu2: beta must be given once, got 2"),
-        ("scan --tokens folder", 1, "--tokens folder is a folder, not a file"),
-        ("scan --tokens big.npy", 1, "token ids must be 0 or more below 256, got 1000"),
-        ("scan --device meta", 1, "--device meta cannot be used: it holds no numbers"),
-        ("scan --compare folder", 1, "--compare folder/scan.json does not exist"),
+        ("scan --text nosuch", 2, "--text nosuch does not exist"),
+        ("serve nosuchdir", 2, "DIR must be a folder, got nosuchdir"),
+        ("scan --tokens folder", 2, "--tokens folder is a folder, not a file"),
+        ("scan --tokens big.npy", 2, "token ids must be 0 or more below 256, got 1000"),
+        ("scan --device meta", 2, "--device meta cannot be used: it holds no numbers"),
+        ("scan --compare folder", 2, "--compare folder/scan.json does not exist"),
         (
             "scan --compare other.json --json",
-            1,
+            2,
             "--compare other.json is not a file of attentropy.scan",
         ),
     ],

@@ -9,7 +9,7 @@ from attentropy.core.resolve import Options, resolve
 from attentropy.distributed.merging import StateMerging, SumMerging
 from attentropy.kernels import reference
 
-FIELDS = ("out", "entropy", "lse", "max_logit", "argmax", "collision", "mass")
+FIELDS = ("out", "entropy", "lse", "max_logit", "argmax", "collision", "mass", "varentropy")
 
 
 def tensors():
@@ -71,7 +71,7 @@ def test_gradients_of_parts_are_those_of_the_whole(name):
     call = resolve(q, k, v, Options(weights=weights))
 
     def loss(rows):
-        flowing = (rows.out, rows.collision, rows.entropy, rows.lse, rows.mass)
+        flowing = (rows.out, rows.collision, rows.entropy, rows.lse, rows.mass, rows.varentropy)
         return sum(
             (x * torch.linspace(-1, 2, x.numel()).view_as(x)).sum()
             for x in flowing

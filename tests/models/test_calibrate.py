@@ -1,3 +1,5 @@
+import warnings
+
 import msgspec
 import pytest
 import torch
@@ -5,6 +7,9 @@ import transformers
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError
+from attentropy.lab.embedded import load_embedded, sample_bytes
+from attentropy.models.losses.paired import paired, stretches
+from attentropy.models.losses.tokens import token_losses, truncated_losses
 from attentropy.models.steer.changes import Planned
 from tests.models.zoo import ROPE_HEAD
 
@@ -153,3 +158,28 @@ def test_a_plan_may_be_given_as_the_scale(model, plan, batch):
     got = model(**batch).logits
     handle.undo()
     assert torch.equal(got, want)
+
+
+def test_a_plan_is_judged_on_rows_that_made_no_part_of_it():
+    model = load_embedded()
+    ids = torch.tensor(list(sample_bytes()[: 4 * 512])).view(4, 512)
+    plan = at.calibrate(model, ids, [128, 512])
+    assert at.calibrate(model, ids[:3], [128, 512]).factors == plan.factors
+    assert (plan.judged.length, plan.judged.last, plan.judged.held_out) == (512, 384, True)
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
+        handle = at.steer(model, plan)
+    after = token_losses(model, ids[3:])[:, -384:]
+    handle.undo()
+    before = token_losses(model, ids[3:])[:, -384:]
+    assert plan.judged.change == paired(stretches(before), stretches(after))
+    cut = truncated_losses(model, ids[3:], trained=128, last=384)
+    assert plan.judged.truncation == paired(stretches(cut), stretches(after))
+    assert not at.calibrate(model, ids[:3], [128, 512]).judged.held_out
+
+
+def test_a_model_that_predicts_nothing_is_not_judged():
+    model = load_embedded()
+    ids = torch.tensor(list(sample_bytes()[:512])).view(2, 256)
+    plan = at.calibrate(model, ids, [128, 256], loss=lambda output, batch: (0.0, 0))
+    assert plan.judged is None
+    assert plan.helps is None

@@ -42,7 +42,7 @@ def test_healthy_heads_have_no_findings():
 
 
 def test_the_most_serious_comes_first_and_severity_grows():
-    rows = [healthy(0, sink_mass=0.9), healthy(1, max_logit=100.0), healthy(2, gradient_flow=0.01)]
+    rows = [healthy(0, sink_mass=0.9), healthy(1, max_logit=100.0), healthy(2, perplexity=1.02)]
     assert [f.severity for f in at.diagnose(rows)] == ["critical", "warning", "note"]
 
 
@@ -53,11 +53,39 @@ def test_a_sink_head_is_called_neither_collapsed_nor_saturated():
     assert [f.name for f in at.diagnose([before])] == ["positional only"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "logit", "found"),
+    [("bfloat16", 51, ("exploding logits", "warning")), ("bfloat16", 49, None),
+     ("float16", 399, ("large logits", "note")), ("float16", 401, ("exploding logits", "warning")),
+     ("float32", 77.4, ("large logits", "note")), ("float32", 40, None)],
+)  # fmt: skip
+def test_logits_are_judged_by_the_precision_that_holds_them(dtype, logit, found):
+    rows = [healthy(max_logit=float(logit))]
+    names = [(f.name, f.severity) for f in at.diagnose(rows, thresholds=Thresholds(dtype=dtype))]
+    assert names == ([] if found is None else [found])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_limit_is_where_neighbouring_logits_are_a_quarter_apart(dtype):
+    limit = 50 * Thresholds(dtype=dtype).room
+    near = torch.tensor([limit], dtype=getattr(torch, dtype))
+    step = torch.nextafter(near, torch.tensor([torch.inf], dtype=near.dtype)) - near
+    assert float(step) == 0.25
+
+
+def test_no_finding_offers_a_call_or_speaks_of_training():
+    rows = [healthy(h, **sick) for h, sick in enumerate(SICK.values())]
+    for finding in at.diagnose(rows):
+        assert finding.call == ""
+        assert "train" not in finding.advice
+        assert "learning rate" not in finding.advice
+
+
 def test_short_rows_are_not_judged():
     assert at.diagnose([healthy(visible=2.0, deficit=0.0)]) == []
 
 
-def test_blurring_needs_two_lengths_and_takes_the_slope():
+def test_growth_needs_two_lengths_takes_the_slope_and_is_no_fault():
     def grown(length, slope):
         entropy = 1.0 + slope * math.log(length)
         return healthy(
@@ -68,8 +96,8 @@ def test_blurring_needs_two_lengths_and_takes_the_slope():
     rows = [grown(64, 1.0), grown(256, 1.0), grown(1024, 1.0)]
     assert slopes(rows)["layers.0.attn", 0, 0].value == pytest.approx(1.0)
     (finding,) = at.diagnose(rows)
-    assert finding.name == "blurring with length"
-    assert finding.call == "at.steer(model, scale=at.LogLengthFrom(64))"
+    assert (finding.name, finding.severity) == ("entropy grows with length", "note")
+    assert finding.call == ""
     assert at.diagnose([grown(64, 0.3), grown(1024, 0.3)]) == []
     assert at.diagnose([grown(64, 1.0)]) == []
 
@@ -123,7 +151,9 @@ def test_a_dead_head_is_dead_beside_the_median_of_its_layer():
     (finding,) = at.diagnose([*usual, loud, silent])
     assert (finding.name, finding.heads) == ("dead", [(0, 7)])
     # a layer of its own is judged by its own median
-    elsewhere = [replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual]
+    elsewhere = [
+        msgspec.structs.replace(row, layer="layers.1.attn", output_norm=0.015) for row in usual
+    ]
     assert at.diagnose([*usual, *elsewhere]) == []
 
 
@@ -132,6 +162,8 @@ def test_bad_arguments():
         at.diagnose(["x"])
     with pytest.raises(ArgumentError, match=r"Thresholds: sink must be >= 0, got -1"):
         Thresholds(sink=-1)
+    with pytest.raises(ArgumentError, match=r"Thresholds: dtype must be one of .*, got 'int8'"):
+        Thresholds(dtype="int8")
     with pytest.raises(ArgumentTypeError, match=r"Thresholds: slope must be a number, got 'a'"):
         Thresholds(slope="a")
 

@@ -4,7 +4,10 @@ import msgspec
 import pytest
 
 import attentropy as at
-from attentropy.models.plan import Effect, PlanError
+from attentropy.lab.embedded import load_embedded
+from attentropy.models.losses.paired import Paired
+from attentropy.models.plan import Effect, Judged, Plan, PlanError
+from attentropy.models.rope import settings
 
 
 @pytest.fixture
@@ -99,3 +102,53 @@ def test_table_shows_before_and_after(plan):
 def test_rule_is_that_of_a_layer(plan):
     assert plan.rule("nowhere") is None
     assert plan.rule("layers.0").factors == plan.factors["layers.0"]
+
+
+def test_a_plan_carries_positions(plan, tmp_path):
+    rope = settings.yarn(trained=16, to=32)
+    with_rope = msgspec.structs.replace(plan, rope=rope, hold=None, method=None)
+    with_rope.save(tmp_path / "plan.json")
+    assert at.Plan.load(tmp_path / "plan.json") == with_rope
+    data = json.loads(with_rope.to_json())
+    assert data["rope"]["attention_factor"] == pytest.approx(1.0693147)
+    data["rope"]["more"] = 1
+    with pytest.raises(PlanError, match=r"unknown field `more` - at `\$.rope`"):
+        at.Plan.from_json(json.dumps(data))
+    data["rope"] = {"rope_type": "linear", "max_position_embeddings": 32}
+    with pytest.raises(PlanError, match="factor must be given for rope_type 'linear'"):
+        at.Plan.from_json(json.dumps(data))
+
+
+def test_a_plan_that_was_measured_to_hurt_warns_when_it_is_applied():
+    model = load_embedded()
+    hurt = Paired(before=2.0, after=2.2, error=0.05, texts=9)
+    judged = Judged(length=256, last=64, held_out=True, change=hurt, truncation=hurt)
+    plan = msgspec.structs.replace(neutral(), judged=judged)
+    assert plan.helps is False
+    assert (
+        "it hurts on the last 64 of 256 tokens of other texts: loss 2.000" in plan.table().caption
+    )
+    with pytest.warns(
+        RuntimeWarning, match=r"measured to hurt: at the end of 256 tokens .* 2\.200"
+    ):
+        at.steer(model, plan).undo()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_that_helps_or_was_not_judged_is_applied_in_silence():
+    model = load_embedded()
+    good = Paired(before=2.0, after=1.5, error=0.05, texts=9)
+    judged = Judged(length=256, last=64, held_out=True, change=good, truncation=good)
+    for plan, helps in (
+        (neutral(), None),
+        (msgspec.structs.replace(neutral(), judged=judged), True),
+    ):
+        assert plan.helps is helps
+        at.steer(model, plan).undo()
+
+
+def neutral():
+    return Plan(
+        model="EmbeddedModel", reference=128, hold="entropy", method="empirical", lengths=(128,),
+        factors={}, entropy={}, spread={},
+    )  # fmt: skip

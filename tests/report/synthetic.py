@@ -4,11 +4,14 @@ import base64
 import math
 import random
 import zlib
+from itertools import pairwise
 
 import msgspec
 
 from attentropy.core.statistics import NAMES, HeadRow
 from attentropy.models.diagnose import Finding
+from attentropy.models.losses.buckets import Bucket, edges
+from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Effect, Plan
 from attentropy.models.record.profile import Profile
 from attentropy.scans import schema
@@ -73,6 +76,7 @@ def make_scan(
             )
         ],
         plan=_plan(measures, trained, heads) if calibrate else None,
+        remedies=_remedies(measures[-1], trained),
         maps=_maps(kinds, maps) if maps else None,
     )
     scan.slopes = slopes_of(scan)
@@ -171,6 +175,7 @@ def _measure(
         ],
         loss=loss,
         perplexity=math.exp(loss),
+        loss_by_position=_buckets(n, trained, loss),
     )
 
 
@@ -202,10 +207,10 @@ def _findings(kinds: list[list[str]]) -> list[Finding]:
     texts = {
         "dead": ("critical", "dead", "output norm below 0.02", "Prune these heads."),
         "blurring": (
-            "warning",
-            "blurring with length",
+            "note",
+            "entropy grows with length",
             "entropy grows with log n at a slope above 0.7",
-            "Steer the scale with the length.",
+            "This describes the head.",
         ),
         "uniform": (
             "warning",
@@ -236,6 +241,29 @@ def _findings(kinds: list[list[str]]) -> list[Finding]:
                 )
             )
     return found
+
+
+def _buckets(n: int, trained: int, loss: float) -> list[Bucket]:
+    bounds = edges(n)
+    return [
+        Bucket(start=a, stop=b, loss=loss + max(0.0, 0.5 * math.log(b / trained)), error=0.01)
+        for a, b in pairwise(bounds)
+    ]
+
+
+def _remedies(measure: schema.Measure, trained: int) -> list[schema.Remedy]:
+    names = {"scale with log n": 0.8, "window of 128 with 4 sinks": 0.9, "plan of calibrate": 1.1}
+    return [
+        schema.Remedy(
+            name=name,
+            call=f"at.steer(model, scale=at.LogLengthFrom({trained}))",
+            length=measure.length,
+            change=Paired(before=2.0, after=2.0 * share, error=0.02, texts=40),
+            perplexity_before=measure.perplexity,
+            perplexity_after=measure.perplexity * share,
+        )
+        for name, share in names.items()
+    ]
 
 
 def _plan(measures: list[schema.Measure], trained: int, heads: int) -> Plan:

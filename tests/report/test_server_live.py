@@ -3,10 +3,9 @@
 import threading
 import time
 
-import msgspec
 import pytest
 
-from attentropy.report import server, shelf
+from attentropy.report import server
 from attentropy.scans.store import save
 from tests.report.synthetic import make_scan
 from tests.report.synthetic_run import make_run, write_run
@@ -28,19 +27,8 @@ def served(tmp_path):
     thread.join(timeout=10)
 
 
-def test_a_running_run_is_refreshed(browser, served, tmp_path, monkeypatch):
-    write_run(tmp_path / "pilot.db", make_run(layers=2, heads=2, samples=2))
-    whole = make_run()
-    state = {"samples": 20}
-
-    def read(path):
-        n = state["samples"]
-        metrics = {name: tables[:n] for name, tables in whole.metrics.items()}
-        return msgspec.structs.replace(
-            whole, steps=whole.steps[:n], metrics=metrics, running=n < 60
-        )
-
-    monkeypatch.setattr(shelf, "read", read)
+def test_a_running_run_is_refreshed(browser, served, tmp_path):
+    write_run(tmp_path / "pilot.db", make_run(layers=2, heads=2, samples=20))
     page = browser.new_page()
     errors = []
     page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
@@ -49,7 +37,7 @@ def test_a_running_run_is_refreshed(browser, served, tmp_path, monkeypatch):
     page.get_by_text("pilot.db").click()
     page.wait_for_selector("html[data-ready=true]")
     assert page.locator("output").inner_text() == "step 950"
-    state["samples"] = 60
+    write_run(tmp_path / "pilot.db", make_run(layers=2, heads=2, samples=60))
     page.get_by_text("step 2,950", exact=True).wait_for(timeout=15_000)
     assert page.locator(".heatmap svg").count() == 1
     assert errors == []

@@ -7,8 +7,11 @@ from torch import nn
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.lab.embedded import load_embedded, sample_bytes
 from attentropy.models.watch import NothingRecorded
+from attentropy.scans import schema
 from attentropy.scans.errors import ScanError
+from attentropy.scans.loading.inputs import Tokens, of
 from attentropy.scans.scan import Listener, scan
 from attentropy.scans.schema import Scan
 from tests.scans.tiny import make, picky
@@ -113,7 +116,7 @@ def test_bad_models_and_tokens_are_refused_by_name():
     with pytest.raises(ArgumentTypeError, match="^tokens must be .*, got numbers of type float32$"):
         at.scan(make(), torch.ones(9))
     with pytest.raises(
-        ScanError, match="no length can be measured: 64: the text has only 9 tokens"
+        ScanError, match="none of lengths can be measured: 64: the text has only 9 tokens"
     ):
         at.scan(make(), list(range(9)), lengths=[64])
 
@@ -167,6 +170,9 @@ def test_a_listener_hears_all_of_the_work():
         def begin(self, total):
             self.total = total
 
+        def more(self, work):
+            self.total += work
+
         def advance(self, work):
             self.done += work
 
@@ -175,7 +181,8 @@ def test_a_listener_hears_all_of_the_work():
 
     heard = Heard()
     at.scan(picky().eval(), IDS, lengths=[16, 64, 128, 4096], listener=heard)
-    assert heard.stages == ["length 16", "length 64", "length 128", "drawing attention maps"]
+    assert heard.stages[:4] == ["length 16", "length 64", "length 128", "drawing attention maps"]
+    assert heard.stages[4] == "beyond 32, beside truncation"
     assert heard.said == [
         "length 4,096 is left out: the text has only 600 tokens",
         "length 128 is left out: the model refuses it (more than 100 tokens)",
@@ -187,5 +194,54 @@ def test_calibration_gives_a_plan_with_its_effects():
     found = at.scan(make().eval(), IDS, lengths=[16, 32, 64], calibrate=True)
     assert found.plan.reference == 32
     assert [effect.length for effect in found.plan.effects] == [32, 64]
-    assert len(found.advice) == 1
-    assert "perplexity" in found.advice[0].text
+    assert [remedy.name for remedy in found.remedies].count("plan of calibrate") == 1
+    assert found.plan.judged.length == 64
+    assert len(found.advice) == sum(remedy.change.helps for remedy in found.remedies)
+
+
+def test_a_model_that_breaks_is_told_where_why_and_what_helps():
+    model = load_embedded()
+    ids = torch.tensor(list(sample_bytes()[:4096]))
+    found = at.scan(model, ids, lengths=[128, 1024], batch=4)
+    assert found.verdict.state == "breaks"
+    assert found.verdict.cause.name == "dilution"
+    assert "Dilution is the cause" in found.verdict.sentence
+    assert 128 < found.verdict.breaks_at < 900
+    assert [one.change.after for one in found.remedies] == sorted(
+        one.change.after for one in found.remedies
+    )
+    assert {"window of 128 with 1 sink", "scale with log n"} <= {one.name for one in found.remedies}
+    assert found.advice[0].call == found.remedies[0].call
+    assert found.remedies[0].perplexity_after < found.measures[1].perplexity
+    assert [b.stop for b in found.measures[1].loss_by_position][-1] == 1024
+    assert schema.decode(schema.encode(found)) == found
+
+
+def test_inside_of_its_range_a_model_is_healthy_and_nothing_is_offered():
+    ids = torch.tensor(list(sample_bytes()[:4096]))
+    found = at.scan(load_embedded(), ids, lengths=[32, 64, 128])
+    assert found.verdict.state == "healthy"
+    assert found.advice == found.remedies == []
+    assert not any(finding.call for finding in found.findings)
+
+
+def test_special_tokens_stand_around_every_window():
+    seen = []
+
+    class Noted(type(make())):
+        def forward(self, ids):
+            seen.append(ids)
+            return super().forward(ids)
+
+    text = of(IDS, make())
+    tokens = Tokens(text.ids, text.about, begin=(7,), end=(8, 9))
+    at.scan(Noted().eval(), tokens, lengths=[16, 32])
+    assert all(set(ids[:, 0].tolist()) == {7} for ids in seen[:2])
+    assert all(ids[:, -2:].tolist() == [[8, 9]] * len(ids) for ids in seen[:2])
+    assert seen[0][0, 1:-2].tolist() == text.ids[:13].tolist()
+
+
+@pytest.mark.parametrize("name", ["trained", "tokens_per_length"])
+def test_numbers_of_tokens_are_checked(name):
+    with pytest.raises(ArgumentError, match=f"{name} must be an integer >= 1, got 0"):
+        at.scan(make(), IDS, **{name: 0})

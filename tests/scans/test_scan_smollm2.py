@@ -22,4 +22,7 @@ def test_smollm2_from_its_gguf_file(tmp_path):
     found = json.loads(result.stdout)
     assert found["heads"] == 270
     assert found["lengths"][1]["perplexity"] < found["lengths"][0]["perplexity"]
+    assert found["verdict"]["state"] == "healthy"
+    assert found["advice"] == []
+    assert found["trained_length"] == 8192
     assert (tmp_path / "out" / "report.html").stat().st_size < 2_000_000

@@ -185,6 +185,51 @@ def test_frozen(m):
     agree(CATALOGUE["frozen_entropy"](m=m), mp.digamma(1) - mp.digamma(1 - mpf(m)), 1e-12)
 
 
+@pytest.mark.parametrize("m", [0, 1e-12, 1e-4, 0.1, 0.499, 0.501, 0.97, 1 - 1e-9])
+def test_frozen_varentropy(m):
+    agree(CATALOGUE["frozen_varentropy"](m=m), m * mp.psi(1, 1 - mpf(m)), 1e-12)
+    if m:
+        x = float(mp.sqrt(2 * mp.log(1000)) / mpf(m))
+        wanted = mp.diff(lambda y: -y * mp.digamma(1 - mp.sqrt(2 * mp.log(1000)) / y), mpf(x))
+        slope = x * (wanted + mp.digamma(1 - mp.sqrt(2 * mp.log(1000)) / mpf(x))) / mpf(x)
+        agree(CATALOGUE["rem_varentropy_limit"](n=1000, x=x), -slope, 1e-6 if m > 0.9 else 1e-11)
+
+
+@pytest.mark.parametrize("x", [0, 1e-5, 0.4, 0.999, 1.0, 3.7])
+def test_the_varentropy_below_freezing(x):
+    agree(CATALOGUE["rem_varentropy_limit"](n=1000, x=x), mpf(x) ** 2, 1e-15)
+
+
+ROWS = [[0, 0, 0], [1, 2, 3], [1e4, 1e4 - 1, 1e4 - 3], [0, -30, -31], [0, -500, -600], [2, 2, -40]]
+
+
+@pytest.mark.parametrize("scores", ROWS)
+def test_varentropy_of_a_row(scores):
+    e = [mp.exp(mpf(s) - max(scores)) for s in scores]
+    p = [x / mp.fsum(e) for x in e]
+    mean = mp.fsum(x * mp.log(x) for x in p)
+    y = [mp.log(x) - mean for x in p]
+    spread = mp.fsum(x * z * z for x, z in zip(p, y, strict=True))
+    agree(CATALOGUE["varentropy"](scores=scores), spread, 1e-12)
+    slopes = [x * (z * z + 2 * z - spread) for x, z in zip(p, y, strict=True)]
+    for got, wanted in zip(CATALOGUE["varentropy_grad"](scores=scores), slopes, strict=True):
+        assert abs(mpf(got) - wanted) <= mpf("1e-12") * (abs(wanted) + mpf("1e-4") * spread)
+
+
+@pytest.mark.parametrize("x", [1e-6, 0.03, 0.99, 1.0, 2.5, 30.0])
+def test_varentropy_of_two_gaussian_scores(x):
+    """V = d^2 / (4 cosh^2(d/2)) with d = sqrt(2) x g the gap of the two."""
+    with mp.workdps(25):
+        reach = min(12, 100 / x)
+
+        def part(g):
+            d = mp.sqrt(2) * x * g
+            return mp.npdf(g) * d * d / (4 * mp.cosh(d / 2) ** 2)
+
+        wanted = 2 * mp.quad(part, [reach * k / 8 for k in range(9)])
+    agree(CATALOGUE["gaussian_expected_varentropy"](n=2, x=x), wanted, 1e-11)
+
+
 @pytest.mark.parametrize("lam", [1e-30, 1e-5, 0.5, 0.999, 1 - 1e-12])
 def test_geometric(lam):
     x = mpf(lam)

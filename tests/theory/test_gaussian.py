@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from attentropy.theory import gaussian as g
 from attentropy.theory import init
 from attentropy.theory._quadrature import moments
-from attentropy.theory.entropy import entropy, log_collision, logsumexp, softmax
+from attentropy.theory.entropy import entropy, log_collision, logsumexp, softmax, varentropy
 
 sizes = st.sampled_from([1, 2, 3, 17, 1000, 10**6, 10**12])
 spreads = st.floats(0, 50)
@@ -27,6 +27,7 @@ def test_rows_against_monte_carlo(n, x):
     within_four_errors(entropy(s), g.expected_entropy(n, x))
     within_four_errors(logsumexp(s), g.expected_log_partition(n, x))
     within_four_errors(np.exp(log_collision(s)), g.expected_collision(n, x))
+    within_four_errors(varentropy(s), g.expected_varentropy(n, x))
 
 
 @given(sizes, spreads)
@@ -42,6 +43,14 @@ def test_steins_identity_ties_the_three_moments(n, x):
 def test_entropy_falls_and_collision_rises_with_spread(n, x, step):
     assert g.expected_entropy(n, x + step) <= g.expected_entropy(n, x) + 1e-13
     assert g.expected_collision(n, x + step) >= g.expected_collision(n, x) * (1 - 1e-13)
+
+
+@given(sizes, st.floats(0.05, 50))
+def test_varentropy_is_the_slope_of_the_entropy(n, x):
+    d = 1e-3
+    h = [g.expected_entropy(n, x * np.exp(k * d)) for k in (-2, -1, 1, 2)]
+    slope = (h[0] - 8 * h[1] + 8 * h[2] - h[3]) / (12 * d)
+    assert g.expected_varentropy(n, x) == pytest.approx(-slope, rel=1e-7, abs=1e-9)
 
 
 @given(sizes, spreads)

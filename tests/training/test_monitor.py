@@ -10,6 +10,7 @@ import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.training import alarms, runstore
 from tests.models.test_watch import CAUSAL, Model
+from tests.rows import head_row
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,31 @@ def test_each_head_rings_once_until_it_recovers():
     monitor.close()
 
 
+def test_an_alert_names_the_heads_that_are_new():
+    heads = [(), (1,), (1, 2), (1, 2)]
+    monitor = at.Monitor(Model(), every=1, loggers=[], alarms=[alarms.EntropyCollapse()])
+    for step, fallen in enumerate(heads):
+        rows = [head_row(h, entropy=0.1 if h in fallen else 2.5) for h in range(4)]
+        with warnings.catch_warnings(action="ignore"):
+            monitor._told(step, None, rows)
+    assert [(alert.step, alert.heads) for alert in monitor.alerts] == [
+        (1, ((0, 1),)),
+        (2, ((0, 2),)),
+    ]
+    assert "attn.2" in monitor.alerts[1].text
+    assert "attn.1" not in monitor.alerts[1].text
+    monitor.close()
+
+
+def test_memory_does_not_grow_with_the_run():
+    patient = alarms.LogitGrowth(window=20)
+    monitor = at.Monitor(Model(), loggers=[], alarms=[patient, alarms.EntropyCollapse(base=5)])
+    for step in range(100):
+        monitor._told(step, None, [head_row()])
+    assert [sample.step for sample in monitor.history] == [*range(5), *range(80, 100)]
+    monitor.close()
+
+
 def test_actions_warn_stop_and_clip():
     model = Model().train()
     loud = alarms.LogitGrowth(limit=1e-3)
@@ -117,14 +143,15 @@ def test_actions_warn_stop_and_clip():
 
 def test_a_failing_logger_is_dropped_with_a_warning_and_the_others_go_on():
     def broken(metrics, step):
-        raise OSError("disk full")
+        raise ValueError("a mistake")
 
     model, logger = Model().train(), Logger()
     monitor = at.Monitor(model, every=1, loggers=[broken, logger])
-    with pytest.warns(RuntimeWarning, match="failed and is not called again: OSError"):
+    with pytest.warns(RuntimeWarning, match="failed and is not called again: ValueError"):
         train(monitor, model, 1)
     train(monitor, model, 1)
     assert len(logger) == 2
+    assert monitor.loggers == [logger]
     monitor.close()
 
 

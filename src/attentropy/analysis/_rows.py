@@ -1,14 +1,14 @@
 """Attention weights a few queries at a time: what analysis needs, without the n x n table."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.resolve import Options, check_tensors, resolve
+from attentropy.core.resolve import AttendOptions, Options, check_tensors, resolve
 from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler, logits
 
@@ -46,7 +46,12 @@ class WeightRows(NamedTuple):
 
 
 def rows(
-    q: Tensor, k: Tensor, v: Tensor | None = None, *, share: int = 1, **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None = None,
+    *,
+    share: int = 1,
+    **options: Unpack[AttendOptions],
 ) -> Iterator[WeightRows]:
     """Blocks of rows of softmax attention.
 
@@ -78,7 +83,9 @@ def rows(
             yield WeightRows(entry, block.queries, count, s, _softmax(s, call.sink), values)
 
 
-def resolved(q: Tensor, k: Tensor, v: Tensor | None = None, **options: Any) -> Call:
+def resolved(
+    q: Tensor, k: Tensor, v: Tensor | None = None, **options: Unpack[AttendOptions]
+) -> Call:
     """The checked call in float64, without gradient."""
     known = Options._fields
     for name in options:

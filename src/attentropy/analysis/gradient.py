@@ -4,7 +4,7 @@ With out = sum p_j v_j the derivative by the score of key j is p_j (v_j - out): 
 key without weight, nor through a row that is one-hot, nor where all values agree.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -12,11 +12,12 @@ from torch import Tensor
 from attentropy.analysis._rows import collect, per_head, rows
 from attentropy.attention.attend import attend
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.resolve import AttendOptions
 from attentropy.core.results import Stats
 from attentropy.core.scores import Dot
 
 
-def jacobian_norm(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+def jacobian_norm(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """sqrt(sum_j p_j^2 |v_j - out|^2), the Frobenius norm of d out / d scores, [B,H,Q].
 
     Args:
@@ -59,7 +60,9 @@ def saturated(stats: Stats, *, threshold: float = 0.01) -> Tensor:
     return low.sum((0, 2)).double() / chosen.sum((0, 2))
 
 
-def live_keys(q: Tensor, k: Tensor, *, threshold: float = 1e-3, **options: Any) -> Tensor:
+def live_keys(
+    q: Tensor, k: Tensor, *, threshold: float = 1e-3, **options: Unpack[AttendOptions]
+) -> Tensor:
     """The share of visible keys with p_j (1 - p_j) > threshold / 4, [B,H,Q]; 0 for blind rows.
 
     p (1 - p) is the derivative of a weight by its own score, 1/4 at most.
@@ -99,7 +102,13 @@ class Flow(NamedTuple):
 
 
 def flow_by_scale(
-    q: Tensor, k: Tensor, v: Tensor, factors: Any, *, scale: float | None = None, **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    factors: Any,
+    *,
+    scale: float | None = None,
+    **options: Any,
 ) -> Flow:
     """Entropy, |d out / d scores|, 1 - sum p^2 and saturation with the scale times each factor.
 

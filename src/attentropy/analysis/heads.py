@@ -3,7 +3,7 @@
 Functions take q and k and the options of attend(); none holds the n x n maps.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from attentropy.analysis._rows import entropy, resolved, rows
 from attentropy.attention.attend import attend
 from attentropy.attention.key_mass import key_mass
 from attentropy.core.errors import ArgumentError
+from attentropy.core.resolve import AttendOptions
 
 
 class HeadComparison(NamedTuple):
@@ -35,7 +36,7 @@ class HeadComparison(NamedTuple):
     diversity: Tensor
 
 
-def compare_heads(q: Tensor, k: Tensor, **options: Any) -> HeadComparison:
+def compare_heads(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> HeadComparison:
     """Entropies, information and divergences of the heads of a layer.
 
     diversity = H(mean over heads of p) - mean over heads of H(p), averaged over rows.
@@ -57,7 +58,7 @@ def compare_heads(q: Tensor, k: Tensor, **options: Any) -> HeadComparison:
     )
 
 
-def _entropies(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+def _entropies(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> tuple[Tensor, Tensor]:
     """Mean entropy of each head [H], and mean entropy of the map averaged over heads."""
     each, count = q.new_zeros(q.shape[1], dtype=torch.float64), 0
     whole = each.new_zeros(())
@@ -68,7 +69,7 @@ def _entropies(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     return each / count, whole / count
 
 
-def entropy_of_mean(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def entropy_of_mean(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """The mean over rows of H(mean over heads of p), one number.
 
     mean_h H(p_h) <= H(mean_h p_h) <= mean_h H(p_h) + log H.
@@ -81,7 +82,7 @@ def entropy_of_mean(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return _entropies(q, k, **options)[1]
 
 
-def position_entropy(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def position_entropy(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """The entropy of m_j = mean over queries of p_ij, where a head looks on average, [B,H].
 
     Args:
@@ -89,12 +90,12 @@ def position_entropy(q: Tensor, k: Tensor, **options: Any) -> Tensor:
         k: keys [B,Hk,K,D].
         options: mask, score, scale, bias, softcap and sink, as in attend().
     """
-    mass = key_mass(q.double(), k.double(), **_doubled(options))
+    mass = key_mass(q.double(), k.double(), **_without_sink(options))
     total = mass.sum(-1, keepdim=True)
     return entropy(mass / total.masked_fill(total == 0, 1.0))
 
 
-def mutual_information(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def mutual_information(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """I(query; position) = H(mean_i p_i) - mean_i H(p_i), queries taken as equally likely, [B,H].
 
     0 where every query looks at the same places; log n where each looks at its own key. Queries
@@ -107,20 +108,20 @@ def mutual_information(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     """
     with torch.no_grad():
         call = resolved(q, k, **options)
-        _, stats = attend(q.double(), k.double(), k.double()[..., :1], **_doubled(options))
+        _, stats = attend(q.double(), k.double(), k.double()[..., :1], **_without_sink(options))
     assert stats.entropy is not None
     seen = call.visible.expand(q.shape[:3]) > 0
     mean = (stats.entropy * seen).sum(-1) / seen.sum(-1).clamp(min=1)
     return position_entropy(q, k, **options) - mean
 
 
-def _doubled(options: dict[str, Any]) -> dict[str, Any]:
+def _without_sink(options: AttendOptions) -> AttendOptions:
     if options.get("sink") is not None:
         raise ArgumentError("sink", "None: a sink has no position", "a tensor")
     return options
 
 
-def divergence(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def divergence(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """H((p_g + p_h)/2) - (H(p_g) + H(p_h))/2, the mean over rows, for each pair of heads, [H,H].
 
     Args:
@@ -154,7 +155,9 @@ class Pair(NamedTuple):
     divergence: float
 
 
-def duplicate_heads(q: Tensor, k: Tensor, *, threshold: float = 0.02, **options: Any) -> list[Pair]:
+def duplicate_heads(
+    q: Tensor, k: Tensor, *, threshold: float = 0.02, **options: Unpack[AttendOptions]
+) -> list[Pair]:
     """Pairs of heads whose Jensen-Shannon divergence is below `threshold` nats, closest first.
 
     Args:

@@ -1,6 +1,6 @@
 """The share of positions in the logits, by a least-squares fit of distances."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -8,11 +8,12 @@ from torch import Tensor
 from attentropy.analysis._rows import resolved, rows
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.resolve import AttendOptions
 
 STEPS = 200
 
 
-def positional_share(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def positional_share(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """The share of the variance of logits within rows that distance alone explains, [H].
 
     Fits s_ij = a_i + m_(j-i) by least squares over visible keys: a number for each row, to which
@@ -36,7 +37,7 @@ def positional_share(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return share.clamp(0.0, 1.0)
 
 
-def _sums(q: Tensor, k: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+def _sums(q: Tensor, k: Tensor, options: AttendOptions) -> tuple[Tensor, Tensor, Tensor]:
     """Sums of squares [H], and of logits over each row [B,H,Q] and each distance [H,P]."""
     batch, heads, queries, _ = q.shape
     square = q.new_zeros(heads, dtype=torch.float64)

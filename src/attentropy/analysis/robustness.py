@@ -11,7 +11,7 @@ all keys of a row share cancels. Errors are Euclidean norms of õ - out.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from attentropy.analysis._rows import WeightRows, collect, rows
 from attentropy.analysis.gradient import _spread
 from attentropy.core.errors import ArgumentError
+from attentropy.core.resolve import AttendOptions
 
 KINDS = ("gaussian", "uniform", "laplace")
 NORMS = ("inf", "2")
@@ -88,7 +89,7 @@ def measured_error(
     *,
     samples: int = 8,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[AttendOptions],
 ) -> Tensor:
     """Root mean square of |õ - out| over rows and samples of the noise, [H].
 
@@ -122,7 +123,9 @@ def _moved(part: WeightRows, delta: Tensor) -> Tensor:
     return p @ part.values
 
 
-def predicted_error(q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: Any) -> Tensor:
+def predicted_error(
+    q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: Unpack[AttendOptions]
+) -> Tensor:
     """sqrt(rho sum p^2 |v - out|^2 + |rho sum p^2 (v - out)|^2), root mean square over rows, [H].
 
     First order: right while rho sum p^2 is small; inf where e^noise has no variance.
@@ -145,7 +148,7 @@ def predicted_error(q: Tensor, k: Tensor, v: Tensor, noise: Noise, **options: An
 
 
 def predicted_error_dense(
-    q: Tensor, k: Tensor, v: Tensor, covariance: Tensor, **options: Any
+    q: Tensor, k: Tensor, v: Tensor, covariance: Tensor, **options: Unpack[AttendOptions]
 ) -> Tensor:
     """predicted_error() for Gaussian noise with covariance C between keys, root mean square, [H].
 
@@ -177,7 +180,13 @@ def predicted_error_dense(
 
 
 def worst_error(
-    q: Tensor, k: Tensor, v: Tensor, radius: float, *, norm: str = "inf", **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    radius: float,
+    *,
+    norm: str = "inf",
+    **options: Unpack[AttendOptions],
 ) -> Tensor:
     """The largest |õ - out| found over changes of a row's scores within a ball, [B,H,Q].
 
@@ -303,7 +312,13 @@ class Robustness(NamedTuple):
 
 
 def compare_errors(
-    q: Tensor, k: Tensor, v: Tensor, radius: float, *, samples: int = 8, **options: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    radius: float,
+    *,
+    samples: int = 8,
+    **options: Unpack[AttendOptions],
 ) -> Robustness:
     """Random, predicted, worst and certified error, all for changes of at most `radius`.
 

@@ -5,16 +5,17 @@ exp(H) = 1 and rank n. Effective rank is the exponential of the entropy of norma
 values.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Unpack
 
 import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import collect, entropy, rows
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.resolve import AttendOptions
 
 
-def map_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def map_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """The attention map itself, p [B,H,Q,K] in float64.
 
     Args:
@@ -25,7 +26,7 @@ def map_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return collect([part.weights for part in rows(q, k, **options)], q)
 
 
-def eigenvalues_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def eigenvalues_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """Eigenvalues of square maps, complex [B,H,n], largest modulus first; the first is 1.
 
     Args:
@@ -38,7 +39,7 @@ def eigenvalues_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return values.gather(-1, order)
 
 
-def singular_values_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def singular_values_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """Singular values of the maps, [B,H,min(Q,K)], largest first.
 
     Args:
@@ -49,7 +50,7 @@ def singular_values_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
     return torch.linalg.svdvals(map_dense(q, k, **options))
 
 
-def effective_rank_dense(q: Tensor, k: Tensor, **options: Any) -> Tensor:
+def effective_rank_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """exp(-sum t log t), t the singular values divided by their sum, [B,H].
 
     Args:
@@ -88,7 +89,7 @@ class CausalRank(NamedTuple):
     smallest: Tensor
 
 
-def causal_rank_dense(q: Tensor, k: Tensor, **options: Any) -> CausalRank:
+def causal_rank_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> CausalRank:
     """The rank of causal maps, which are triangular with determinant prod p_ii > 0.
 
     They have full rank, though the smallest singular value may be far below rounding.

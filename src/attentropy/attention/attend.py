@@ -125,5 +125,5 @@ def _blind(call: Call) -> Rows:
     none = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
     floor = torch.full_like(zero, -torch.inf)
     if call.weights.probabilities:
-        return Rows(out, zero, zero - torch.inf, floor, none, zero)
+        return Rows(out, zero, zero - torch.inf, floor, none, zero, varentropy=zero)
     return Rows(out, None, None, floor, none, zero, zero)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.resolve import SMALL_MASK, options_of, resolve
+from attentropy.core.resolve import SMALL_MASK, AttendOptions, options_of, resolve
 from attentropy.kernels import linear, reference
 from attentropy.kernels.contract import Kernel
 from attentropy.kernels.fused import kernel as fused
@@ -92,7 +92,7 @@ def _refuse_transforms(name: str, call: Call) -> None:
 
 
 def explain(
-    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Any
+    q: Tensor, k: Tensor, v: Tensor, *, kernel: str = "auto", **options: Unpack[AttendOptions]
 ) -> "Explanation":
     """Which kernel attend() would take with these arguments, and why not the others.
 
@@ -104,7 +104,7 @@ def explain(
         options: mask, score, scale, weights, bias, softcap, sink and dropout, as in attend().
 
     >>> q = torch.ones(1, 1, 4, 8)
-    >>> explain(q, q, q, dropout=0.5).kernel
+    >>> explain(q.double(), q.double(), q.double()).kernel
     'streaming'
     """
     call = resolve(q, k, v, options_of(options))

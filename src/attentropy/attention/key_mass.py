@@ -1,6 +1,6 @@
 """key_mass(): the attention that each key receives."""
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -8,10 +8,12 @@ from torch import Tensor
 from attentropy.attention.attend import is_empty, widened
 from attentropy.attention.choice import choose
 from attentropy.attention.hooks import changed
-from attentropy.core.resolve import check_tensors, options_of, resolve
+from attentropy.core.resolve import AttendOptions, check_tensors, options_of, resolve
 
 
-def key_mass(q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Any) -> Tensor:
+def key_mass(
+    q: Tensor, k: Tensor, *, kernel: str = "auto", **options: Unpack[AttendOptions]
+) -> Tensor:
     """sum_i w_ij, the attention that each key receives, [B,H,K], in O(n) memory.
 
     It has no gradient. Under torch.compile it is part of the graph.

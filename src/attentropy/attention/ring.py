@@ -6,7 +6,7 @@ out on a rank are the rows of its own queries, equal to those of attend() on the
 
 from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from zlib import crc32
 
 import torch
@@ -25,6 +25,7 @@ from attentropy.core.errors import (
 from attentropy.core.masks import Mask
 from attentropy.core.resolve import (
     FLOATS,
+    AttendOptions,
     Options,
     Share,
     check_tensors,
@@ -53,7 +54,7 @@ def ring_attend(
     layout: Layout = contiguous,
     method: str = "auto",
     kernel: str = "auto",
-    **options: Any,
+    **options: Unpack[AttendOptions],
 ) -> Attended:
     """attend() on a sequence of which each rank of a group holds a part.
 

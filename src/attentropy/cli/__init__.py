@@ -15,6 +15,7 @@ from attentropy.cli.failures import debug_option, one_sentence
 
 COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
+    "extend": "What lets a model read further: tried on text, chosen, exported.",
     "report": "The HTML report of a training run, or of a scan.json again.",
     "serve": "Scans and runs of a folder on a local web page, live.",
     "watch": "Follow a training run in the terminal.",
@@ -38,7 +39,7 @@ class Group(NamedTuple):
 
 
 GROUPS = (
-    Group("Look at a model", "models", ("scan", "report", "serve")),
+    Group("Look at a model", "models", ("scan", "extend", "report", "serve")),
     Group("Follow a training run", "training", ("runs", "watch", "export")),
     Group("Theory and experiments", "theory", ("theory", "claims", "curves", "lab")),
     Group("This machine", "machine", ("doctor", "bench")),
@@ -86,7 +87,7 @@ Each command has its own --help, with examples.
 Exit codes: 0 done, 1 failed, 2 called wrongly, 130 stopped with Ctrl-C."""
 
 
-@click.group(cls=_Commands, epilog=_LAST)
+@click.group(cls=_Commands, epilog=_LAST, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="attentropy")
 def main() -> None:
     """Where is attention sharp, blurred or broken, and how to fix it."""

@@ -7,6 +7,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy scan model.gguf --lengths 512,2048,8192 --calibrate",
         "attentropy scan after/ --compare before/scan.json",
     ),
+    "extend": (
+        "attentropy extend models/my-llama --to 16384 --text book.txt",
+        "attentropy extend model.gguf --to 12288 --text book.txt --export longer",
+        "attentropy extend model.gguf --to 12288 --text book.txt --out extend --resume",
+    ),
     "report": (
         "attentropy report my-run",
         "attentropy report scan/scan.json --out scan.html",

@@ -1,4 +1,7 @@
-"""Errors as one sentence on stderr, exit code 1, no traceback unless `--debug` asks for it."""
+"""Errors as one sentence on stderr, no traceback unless `--debug` asks for it.
+
+The exit code is 2 for a command that was called wrongly, and 1 for one that failed.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,10 +12,16 @@ from typing import Any
 
 import click
 
-from attentropy.core.errors import AttentropyError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 
 _ASKED = "attentropy.debug"
 _OURS = "attentropy: "
+
+
+class CalledWrongly(click.ClickException):
+    """The command cannot begin with these arguments; exit code 2."""
+
+    exit_code = 2
 
 
 def debug_option() -> click.Option:
@@ -42,10 +51,24 @@ def one_sentence(ctx: click.Context) -> Iterator[None]:
     except (AttentropyError, OSError) as error:
         if ctx.meta.get(_ASKED):
             raise
-        raise click.ClickException(sentence(error)) from error
+        kind = CalledWrongly if names_an_argument(error) else click.ClickException
+        raise kind(sentence(error)) from error
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
         ctx.exit(130)
+
+
+def names_an_argument(error: BaseException) -> bool:
+    """Whether the error is about an argument that the caller passed.
+
+    Args:
+        error: what was raised.
+
+    >>> names_an_argument(ArgumentError("seeds", ">= 1", 0)), names_an_argument(OSError("full"))
+    (True, False)
+    """
+    argued = isinstance(error, ArgumentError | ArgumentTypeError)
+    return argued or bool(getattr(error, "arguments", ()))  # of a ScanError or NoSuchRun
 
 
 def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
@@ -108,9 +131,9 @@ def check_file(out: Path | None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise click.ClickException(f"cannot write --out {out}: it is a folder, not a file")
+        raise CalledWrongly(f"cannot write --out {out}: it is a folder, not a file")
     if not out.parent.is_dir():
-        raise click.ClickException(f"cannot write --out {out}: there is no folder {out.parent}")
+        raise CalledWrongly(f"cannot write --out {out}: there is no folder {out.parent}")
 
 
 @contextmanager

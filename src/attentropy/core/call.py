@@ -80,6 +80,7 @@ class Rows(NamedTuple):
         mass: sum of |weights|; None for probabilities.
         log_l: log of the sum of e^(s - max_logit), which lse has only to the rounding of large
             logits; None where it is not known.
+        varentropy: sum p (log p + entropy)^2; None where the weights are no probabilities.
     """
 
     out: Tensor
@@ -90,6 +91,7 @@ class Rows(NamedTuple):
     collision: Tensor
     mass: Tensor | None = None
     log_l: Tensor | None = None
+    varentropy: Tensor | None = None
 
 
 def replace_tensors(call: Call, tensors: dict[str, Tensor | None]) -> Call:

@@ -37,6 +37,8 @@ def decode(data: bytes | str, kind: type[T], *, name: str, error: Callable[[str]
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise error(f"{name} is not JSON: {problem}") from problem
+    except RecursionError as problem:
+        raise error(f"{name} is nested too deep for any file of {_format(kind)}") from problem
     _check_kind(found, kind, name=name, error=error)
     try:
         return msgspec.convert(found, kind)

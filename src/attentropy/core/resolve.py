@@ -5,7 +5,7 @@ Every message names the argument, the rule and the value.
 
 import math
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -13,12 +13,21 @@ from torch import Tensor
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.core.masks import causal, full
-from attentropy.core.masks.extent import Extent, check_table
+from attentropy.core.masks.extent import Extent, check_table, summed
 from attentropy.core.masks.mask import Mask, MaskLike, as_mask
 from attentropy.core.scales import ScaleRule
-from attentropy.core.scores import ALiBi, Dot, Prepared, Relative, Score, check_device, check_real
+from attentropy.core.scores import (
+    ALiBi,
+    Dot,
+    Prepared,
+    Relative,
+    Score,
+    by_distance,
+    check_device,
+    check_real,
+)
 from attentropy.core.visibility import Span, Visibility
-from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights
+from attentropy.core.weights import Decay, Gumbel, Kernelised, Softmax, Weights, check_weights
 
 SMALL_MASK = 1 << 22
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -49,7 +58,20 @@ class Options(NamedTuple):
     dropout: float = 0.0
 
 
-def options_of(given: dict[str, Any]) -> Options:
+class AttendOptions(TypedDict, total=False):
+    """The options of attend(), typed as keywords of the functions that pass them on."""
+
+    mask: MaskLike | None
+    score: Score | None
+    scale: ScaleRule | float | Tensor | None
+    weights: Weights | None
+    bias: Tensor | Relative | ALiBi | None
+    softcap: float | None
+    sink: Tensor | None
+    dropout: float
+
+
+def options_of(given: AttendOptions) -> Options:
     """Options from keywords; raises on one that attend() does not have.
 
     Args:
@@ -98,7 +120,7 @@ def resolve(
     sizes = (queries, k.shape[2]) if share is None else share[:2]
     extent = Extent(batch, heads, *sizes, q.device)
     seen = _visibility(options, weights, extent)
-    bias, relative, slopes = _biases(options, seen.added, extent)
+    bias, relative, slopes = _biases(options, seen.added, extent, dtype=_wide(q))
     if bias is not None and (bias is not seen.added or bias.requires_grad):
         known = seen.counted if bias is seen.added else None
         seen = seen._replace(added=bias.detach(), counted=known)
@@ -213,7 +235,7 @@ def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepar
     if isinstance(weights, Kernelised):
         if not isinstance(score, Dot):
             raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
-        return Prepared(weights.phi(q), weights.phi(k))
+        return Prepared(*weights.features(q, k))
     return score.prepare(q, k)
 
 
@@ -243,7 +265,7 @@ def _index(rows: tuple[range, ...], *, device: torch.device) -> slice | Tensor:
 
 
 def _biases(
-    options: Options, added: Tensor | None, extent: Extent
+    options: Options, added: Tensor | None, extent: Extent, *, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Bias table (a float mask included), relative table, ALiBi slopes."""
     bias, relative, slopes = added, None, None
@@ -254,13 +276,17 @@ def _biases(
             table = check_table("bias", options.bias, extent)
             if not table.is_floating_point():
                 raise ArgumentTypeError("bias.dtype", "floating point", table.dtype)
-            bias = table if bias is None else bias + table
+            bias = table if bias is None else summed(bias, table)
         case Relative():
             relative = options.bias.rows(extent.heads)
             check_device("Relative: table", relative, extent.device)
         case ALiBi():
-            slopes = options.bias.of_heads(extent.heads, device=extent.device)
+            slopes = options.bias.of_heads(extent.heads, device=extent.device, dtype=dtype)
             check_device("ALiBi: slopes", slopes, extent.device)
+            if slopes.requires_grad and torch.is_grad_enabled():
+                # kernels differentiate tables, which autograd makes of slopes
+                relative = by_distance(slopes, max(extent.queries, extent.keys), dtype=dtype)
+                slopes = None
         case _:
             raise ArgumentTypeError("bias", "a tensor, Relative or ALiBi", repr(options.bias))
     return bias, relative, slopes
@@ -268,7 +294,7 @@ def _biases(
 
 def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
     """The logit multiplier, broadcastable to [B,H,Q]."""
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    wide = _wide(q)
     scale: Any = options.scale
     head_dim = max(1, q.shape[3])  # without a width every score is 0, whatever the scale
     if scale is None:
@@ -290,6 +316,11 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
     return _row_scale(scale, q).to(wide)
 
 
+def _wide(q: Tensor) -> torch.dtype:
+    """The dtype that logits are made in."""
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
 def check_scale(scale: object) -> None:
     """Raise unless it is of a kind that attend() takes; a class of rules is not a rule.
 
@@ -308,16 +339,6 @@ def check_score(score: object) -> None:
     """
     if isinstance(score, type) or not hasattr(score, "prepare"):
         raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
-
-
-def check_weights(weights: object) -> None:
-    """Raise unless it is a value of attentropy.core.weights.
-
-    Args:
-        weights: what a caller gave.
-    """
-    if not isinstance(weights, Weights):
-        raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
 
 
 def _is_number(x: object) -> bool:

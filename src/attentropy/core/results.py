@@ -29,11 +29,13 @@ class Stats:
         argmax: the visible key that has it (the lowest of ties), -1 for a row that sees nothing.
         collision: sum p^2, the chance that two draws meet.
         visible: how many keys the row may see.
-        sink_mass: probability of the sink, where there is one; the sink counts in entropy, lse
-            and collision, not in max_logit, argmax and visible.
+        sink_mass: probability of the sink, where there is one; the sink counts in entropy, lse,
+            collision and varentropy, not in max_logit, argmax and visible.
         mass: sum |p| where the weights are no probabilities, else None.
+        varentropy: V = sum p (log p + H)^2, the variance of the surprise -log p; None where the
+            weights are no probabilities. Without bias and softcap, dH/dlog(scale) = -V.
 
-    Gradients flow through entropy, lse, collision and sink_mass.
+    Gradients flow through entropy, lse, collision, varentropy and sink_mass.
     """
 
     entropy: Tensor | None
@@ -44,6 +46,7 @@ class Stats:
     visible: Tensor
     sink_mass: Tensor | None = None
     mass: Tensor | None = None
+    varentropy: Tensor | None = None
 
     @property
     def perplexity(self) -> Tensor | None:
@@ -150,6 +153,7 @@ class HeadStats:
     entropy: Tensor | None = None
     normalized_entropy: Tensor | None = None
     perplexity: Tensor | None = None
+    varentropy: Tensor | None = None
     density: Tensor
     max_logit: Tensor | None = None
     top_probability: Tensor | None = None

@@ -243,6 +243,19 @@ class Relative:
         return table
 
 
+def by_distance(slopes_H: Tensor, length: int, *, dtype: torch.dtype) -> Tensor:
+    """-slope * |d| for distances below `length`, a relative table [H, 2 length - 1].
+
+    Args:
+        slopes_H: those of ALiBi.
+        length: the larger of the numbers of queries and keys.
+        dtype: of the table.
+    """
+    reach = max(0, length - 1)
+    distance = torch.arange(-reach, reach + 1, device=slopes_H.device)
+    return -slopes_H.to(dtype)[:, None] * distance.abs()
+
+
 @dataclass(frozen=True, eq=False)
 class ALiBi:
     """A bias of -slope * |i - j|.
@@ -257,15 +270,18 @@ class ALiBi:
         if self.slopes is not None:
             check_real("ALiBi: slopes", self.slopes)
 
-    def of_heads(self, heads: int, *, device: torch.device) -> Tensor:
+    def of_heads(
+        self, heads: int, *, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
         """Slopes as [H]; 2^(-8 h / H), h = 1..H, if none were given.
 
         Args:
             heads: H.
             device: of slopes that were not given.
+            dtype: of slopes that were not given.
         """
         if self.slopes is None:
-            head = torch.arange(1, heads + 1, device=device, dtype=torch.float32)
+            head = torch.arange(1, heads + 1, device=device, dtype=dtype)
             return torch.exp2(-8 * head / max(heads, 1))
         if list(self.slopes.shape) != [heads]:
             raise ArgumentError("ALiBi: slopes", f"of shape [H] = [{heads}]", self._shape())

@@ -2,15 +2,18 @@
 
 With s the logits of a row over a set of keys and m their maximum,
 
-    l = sum e^(s-m),  t = sum (s-m) e^(s-m),  c = sum e^(2(s-m)),  o = sum e^(s-m) v.
+    l = sum e^(s-m),  t = sum (s-m) e^(s-m),  u = sum (s-m)^2 e^(s-m),
+    c = sum e^(2(s-m)),  o = sum e^(s-m) v.
 
 `merge` joins the states of two sets of keys exactly; it is associative, commutative up to
 rounding, and `blind` is its identity. Everything is read off the state:
 
-    out = o/l,  lse = m + log l,  entropy = log l - t/l,  sum p^2 = c/l^2.
+    out = o/l,  lse = m + log l,  entropy = log l - t/l,  varentropy = u/l - (t/l)^2,
+    sum p^2 = c/l^2.
 
-t is never positive, so both terms of the entropy are non-negative and nothing cancels. Tiles of a
-kernel, processes that share a sequence, levels of a hierarchy and attention sinks all merge here.
+t is never positive, so both terms of the entropy are non-negative and nothing cancels; the
+varentropy is right to the rounding of (t/l)^2. Tiles of a kernel, processes that share a sequence,
+levels of a hierarchy and attention sinks all merge here.
 """
 
 from dataclasses import replace
@@ -32,6 +35,7 @@ class RowState(NamedTuple):
         m: the largest logit; -inf for a row that saw nothing.
         l: sum e^(s-m).
         t: sum (s-m) e^(s-m).
+        u: sum (s-m)^2 e^(s-m).
         c: sum e^(2(s-m)).
         o: sum e^(s-m) v, [...,Q,Dv].
         visible: number of visible keys.
@@ -41,6 +45,7 @@ class RowState(NamedTuple):
     m: Tensor
     l: Tensor
     t: Tensor
+    u: Tensor
     c: Tensor
     o: Tensor
     visible: Tensor
@@ -58,7 +63,7 @@ def blind(shape: tuple[int, ...], width: int, *, like: Tensor) -> RowState:
     zero = like.new_zeros(shape)
     none = torch.zeros(shape, dtype=torch.int64, device=like.device)
     return RowState(
-        torch.full_like(zero, -torch.inf), zero, zero, zero, like.new_zeros(*shape, width),
+        torch.full_like(zero, -torch.inf), zero, zero, zero, zero, like.new_zeros(*shape, width),
         none, none - 1,
     )  # fmt: skip
 
@@ -82,10 +87,12 @@ def from_tile(
     z = logits - pivot(m)[..., None]
     e = z.exp()
     z = z.masked_fill(e == 0, 0.0)
+    weighted = e * z
     return RowState(
         m,
         e.sum(-1),
-        (e * z).sum(-1),
+        weighted.sum(-1),
+        (weighted * z).sum(-1),
         e.square().sum(-1),
         e @ value,
         visible,
@@ -117,7 +124,8 @@ def merge(a: RowState, b: RowState) -> RowState:
     """
     m, argmax = strongest((a.m.detach(), a.argmax), (b.m.detach(), b.argmax))
     x, y, visible = rescaled(a, m), rescaled(b, m), a.visible + b.visible
-    return RowState(m, x.l + y.l, x.t + y.t, x.c + y.c, x.o + y.o, visible, argmax)
+    l, t, u, c, o = (p + q for p, q in zip(x[1:6], y[1:6], strict=True))
+    return RowState(m, l, t, u, c, o, visible, argmax)
 
 
 def rescaled(state: RowState, m: Tensor) -> RowState:
@@ -129,16 +137,26 @@ def rescaled(state: RowState, m: Tensor) -> RowState:
         state: any state.
         m: the other maximum, not differentiable.
     """
-    decay, l, t, c = _about(state, m)
-    return state._replace(m=m, l=l, t=t, c=c, o=decay[..., None] * state.o)
+    decay, sums = _about(state, m)
+    return state._replace(m=m, o=decay[..., None] * state.o, **sums._asdict())
 
 
-def _about(state: RowState, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """e^(state.m - m), and the sums l, t and c about m."""
+class _Sums(NamedTuple):
+    """The sums of a state that its statistics are read off."""
+
+    l: Tensor
+    t: Tensor
+    u: Tensor
+    c: Tensor
+
+
+def _about(state: RowState, m: Tensor) -> tuple[Tensor, _Sums]:
+    """e^(state.m - m), and the sums of a state about m."""
     delta = (state.m - pivot(m)).clamp(min=_NOTHING)
     decay = delta.exp()
-    t = decay * torch.addcmul(state.t, delta, state.l)
-    return decay, decay * state.l, t, decay.square() * state.c
+    t = torch.addcmul(state.t, delta, state.l)
+    u = torch.addcmul(state.u, delta, state.t + t)
+    return decay, _Sums(decay * state.l, decay * t, decay * u, decay.square() * state.c)
 
 
 def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -165,6 +183,7 @@ def repeated(state: RowState, times: int) -> RowState:
     return state._replace(
         l=times * state.l,
         t=times * state.t,
+        u=times * state.u,
         c=times * state.c,
         o=times * state.o,
         visible=times * state.visible,
@@ -181,15 +200,21 @@ def read(state: RowState) -> Attended:
     """
     # rows of visible -inf keep l = 0, and read as NaN
     l = state.l.masked_fill((state.l == 0) & (state.visible == 0), 1.0)
-    entropy, lse, collision = _statistics(state.m, l, state.t, state.c)
-    stats = Stats(entropy, lse, state.m, state.argmax, collision, state.visible)
+    found = _statistics(state.m, _Sums(l, state.t, state.u, state.c))
+    stats = Stats(max_logit=state.m, argmax=state.argmax, visible=state.visible, **found)
     return Attended(state.o / l[..., None], stats)
 
 
-def _statistics(m: Tensor, l: Tensor, t: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Entropy, lse and collision."""
-    log_l = l.log()
-    return log_l - t / l, torch.where(m.isinf(), m, m + log_l), c / l.square()
+def _statistics(m: Tensor, sums: _Sums) -> dict[str, Tensor]:
+    """Entropy, lse, collision and varentropy."""
+    l, t, u, c = sums
+    log_l, mean = l.log(), t / l
+    return {
+        "entropy": log_l - mean,
+        "lse": torch.where(m.isinf(), m, m + log_l),
+        "collision": c / l.square(),
+        "varentropy": torch.addcmul(u / l, mean, mean, value=-1.0).clamp(min=0.0),
+    }
 
 
 def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -> RowState:
@@ -211,7 +236,8 @@ def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -
 def _without_values(stats: Stats, log_l: Tensor | None) -> RowState:
     """The state of statistics, with values of width 0."""
     entropy, lse, m, argmax = stats.entropy, stats.lse, stats.max_logit, stats.argmax
-    if entropy is None or lse is None or m is None or argmax is None:
+    spread = stats.varentropy
+    if entropy is None or lse is None or m is None or argmax is None or spread is None:
         raise ArgumentError("stats", "those of softmax weights, which have an entropy", "others")
     # keys whose logits are all -inf weigh nothing, whatever was made of their row
     none = m.isneginf()
@@ -220,10 +246,11 @@ def _without_values(stats: Stats, log_l: Tensor | None) -> RowState:
         known = grown.clamp(min=0.0) if log_l is None else log_l.masked_fill(none, 0.0)
         log_l = _with_value(grown, known)
     l = log_l.exp().masked_fill(none, 0.0)
-    t = l * (log_l - entropy)
-    t = _with_value(t, t.clamp(max=0.0)).masked_fill(none, 0.0)
-    c = (stats.collision * l.square()).masked_fill(none, 0.0)
-    return RowState(m, l, t, c, l.new_empty(*l.shape, 0), stats.visible, argmax)
+    mean = log_l - entropy
+    mean = _with_value(mean, mean.clamp(max=0.0))
+    sums = (l * mean, l * torch.addcmul(spread, mean, mean), stats.collision * l.square())
+    t, u, c = (x.masked_fill(none, 0.0) for x in sums)
+    return RowState(m, l, t, u, c, l.new_empty(*l.shape, 0), stats.visible, argmax)
 
 
 def _with_value(x: Tensor, value: Tensor) -> Tensor:
@@ -232,7 +259,7 @@ def _with_value(x: Tensor, value: Tensor) -> Tensor:
 
 
 def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) -> Attended:
-    """Attention with one more outcome that has no value: the state (sink, 1, 0, 1, 0) merged in.
+    """Attention with one more outcome that has no value: the state (sink, 1, 0, 0, 1, 0) merged in.
 
     Args:
         attended: softmax attention over the keys.
@@ -240,21 +267,23 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
         log_l: as in `unread`.
 
     Returns:
-        The same rows with the sink in entropy, lse and collision, its probability in sink_mass,
-        and the output times what it leaves to the keys. max_logit, argmax and visible are those of
-        the keys. Differentiable.
+        The same rows with the sink in entropy, lse, collision and varentropy, its probability in
+        sink_mass, and the output times what it leaves to the keys. max_logit, argmax and visible
+        are those of the keys. Differentiable.
     """
     out, stats = attended
     keys = _without_values(stats, log_l)
     sink = sink.to(keys.l.dtype).expand_as(keys.l)
     m = torch.maximum(keys.m.detach(), sink.detach())
-    _, l, t, c = _about(keys, m)
+    _, (l, t, u, c) = _about(keys, m)
     delta = (sink - pivot(m)).clamp(min=_NOTHING)
     weight = delta.exp()
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
-    t, c = torch.addcmul(t, delta, weight), torch.addcmul(c, weight, weight)
-    entropy, lse, collision = _statistics(m, whole, t, c)
-    joined = replace(stats, entropy=entropy, lse=lse, collision=collision, sink_mass=weight / whole)
+    moved = delta * weight
+    sums = _Sums(whole, t + moved, torch.addcmul(u, delta, moved), c + weight.square())
+    # of the two forms the one whose derivative is no difference of numbers near 1
+    mass = torch.where(weight <= l, weight / whole, 1 - l / whole)
+    joined = replace(stats, sink_mass=mass, **_statistics(m, sums))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was
     nothing = keys.m.isneginf() & ~sink.isneginf()
     out = out * (l / whole)[..., None].to(out.dtype)

@@ -100,6 +100,20 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             scale="log",
         ),
     ]
+    varentropy: Annotated[
+        Number,
+        Statistic(
+            symbol="V",
+            label="Varentropy",
+            formula="V = Σⱼ pⱼ (log pⱼ + H)²",
+            meaning="The variance of the surprise −log p; without bias and softcap, how fast "
+            "entropy falls with the logarithm of the scale.",
+            low="uniform or one key",
+            high="few keys far above many",
+            range=(0.0, None),
+            logged=("mean",),
+        ),
+    ] = math.nan  # files of before have none
     density: Annotated[
         Number,
         Statistic(

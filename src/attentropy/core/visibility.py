@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.masks import causal, full
-from attentropy.core.masks.extent import Extent, Where, check_table
+from attentropy.core.masks.extent import Extent, Where, check_table, summed
 from attentropy.core.masks.mask import Mask
 
 _T = TypeVar("_T")
@@ -209,7 +209,7 @@ class Visibility(NamedTuple):
             hi=_joined(self.hi, other.hi, torch.minimum),
             table=_joined(self.table, other.table, torch.logical_and),
             predicate=_joined(self.predicate, other.predicate, operator.and_),
-            added=_joined(self.added, other.added, torch.add),
+            added=_joined(self.added, other.added, summed),
             shape="other" if len(shapes) > 1 else next(iter(shapes), "full"),
             counted=None,
         )

@@ -28,7 +28,12 @@ Feature = Callable[[Tensor], Tensor]
 
 
 class Weights:
-    """Base of the values of this module."""
+    """Base of the values of this module, and of weights of your own.
+
+    A subclass of your own has a method `__call__(self, logits)`, which gives the weight of each
+    logit by itself, in a tensor of the same shape. The reference and the streaming kernel call it,
+    and differentiate it. See docs/howto/own-parts.md.
+    """
 
     probabilities: ClassVar[bool] = False
 
@@ -152,6 +157,19 @@ class Kernelised(Weights):
                 "Kernelised: feature", f"a function or one of {sorted(FEATURES)}", self.feature
             )
 
+    def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """phi(q) and phi(k) in float32 or better, about 1 in size.
+
+        Each query, and the keys of each head, are divided by a number that the weights do not
+        depend on, so that small features do not underflow in products.
+
+        Args:
+            q: queries [B,H,Q,D].
+            k: keys [B,Hk,K,D].
+        """
+        of_q, of_k = (self.phi(x if x.dtype == torch.float64 else x.float()) for x in (q, k))
+        return _by_largest(of_q, (-1,)), _by_largest(of_k, (-2, -1))
+
     def phi(self, x: Tensor) -> Tensor:
         """The feature map, checked to keep the leading shape.
 
@@ -165,6 +183,14 @@ class Kernelised(Weights):
             rule = f"a map that keeps the leading shape {list(x.shape[:-1])}"
             raise ArgumentError("Kernelised: feature", rule, list(mapped.shape))
         return mapped
+
+
+def _by_largest(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """x divided by a power of two near its largest finite entry along `dims`."""
+    if not x.numel():
+        return x
+    size = x.detach().nan_to_num(0.0, 0.0, 0.0).abs().amax(dims, keepdim=True)
+    return x / size.clamp(min=torch.finfo(x.dtype).tiny).log2().floor().exp2()
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +231,57 @@ class Decay(Weights):
         if rate.dim() and len(rate) not in (1, heads):
             raise ArgumentError("Decay: rate", f"a number or of shape [{heads}]", list(rate.shape))
         return rate.expand(heads)
+
+
+def squares(weights: Weights) -> bool:
+    """Whether unnormalised weights are squares of positive logits.
+
+    Args:
+        weights: of a call.
+    """
+    return isinstance(weights.of if isinstance(weights, L1 | L2) else weights, ReluSquared)
+
+
+Own = Callable[[Tensor], Tensor]
+_KINDS = (Softmax, Gumbel, Hard, ReluSquared, Linear, L1, L2, Kernelised, Decay)
+
+
+def own(weights: Weights) -> Own | None:
+    """The function of single logits that weights of a caller's own are; None for other weights.
+
+    Args:
+        weights: of a call.
+    """
+    if isinstance(weights, _KINDS) or not callable(weights):
+        return None
+
+    def weigh(logits: Tensor) -> Tensor:
+        found = weights(logits)
+        if not isinstance(found, Tensor) or found.shape != logits.shape:
+            got = list(found.shape) if isinstance(found, Tensor) else repr(found)
+            rule = f"a map of logits to a tensor of their shape {list(logits.shape)}"
+            raise ArgumentError(f"weights {type(weights).__name__}", rule, got)
+        return found
+
+    return weigh
+
+
+def check_weights(weights: object) -> None:
+    """Raise unless these are weights of this module, or weights of your own that can be called.
+
+    Args:
+        weights: what a caller gave.
+    """
+    if not isinstance(weights, Weights):
+        raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
+    if isinstance(weights, _KINDS) and callable(weights):
+        kind = next(one.__name__ for one in _KINDS if isinstance(weights, one))
+        rule = f"a subclass of Weights itself, not of {kind}, if it is to be called"
+        raise ArgumentTypeError("weights", rule, repr(weights))
+    if not isinstance(weights, _KINDS) and (not callable(weights) or weights.probabilities):
+        rule = "a value of attentropy.core.weights, or weights of your own: a subclass of Weights "
+        rule += "with a method __call__(logits), and no probabilities"
+        raise ArgumentTypeError("weights", rule, repr(weights))
 
 
 def _check_inner(owner: str, of: object) -> None:

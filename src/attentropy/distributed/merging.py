@@ -23,7 +23,7 @@ from attentropy.core.states import (
 )
 from attentropy.core.weights import Weights
 from attentropy.kernels.attended import attended
-from attentropy.kernels.tiled.sums import normaliser
+from attentropy.kernels.tiled.sums import divided, row_size
 
 Kept = tuple[Tensor, ...]
 
@@ -79,13 +79,13 @@ class Merging(Protocol):
 
 
 class StateMerging:
-    """Softmax rows. The sums l, t, c and o are kept, then m, visible and argmax.
+    """Softmax rows. The sums l, t, u, c and o are kept, then m, visible and argmax.
 
     Attributes:
-        sums: 4: l, t, c and o.
+        sums: 5: l, t, u, c and o.
     """
 
-    sums: int = 4
+    sums: int = 5
 
     def empty(self, shape: tuple[int, ...], width: int, *, like: Tensor) -> Kept:
         """The identity of `merge`.
@@ -130,18 +130,17 @@ class StateMerging:
         state = _state(kept)
         out, s = read(state)
         log_l = state.l.detach().masked_fill(state.l == 0, 1.0).log()
-        return Rows(
-            out.to(call.v.dtype), s.entropy, s.lse, s.max_logit, s.argmax, s.collision, log_l=log_l
-        )
+        wide = (s.entropy, s.lse, s.max_logit, s.argmax, s.collision)
+        return Rows(out.to(call.v.dtype), *wide, log_l=log_l, varentropy=s.varentropy)
 
 
 def _kept(state: RowState) -> Kept:
-    return state.l, state.t, state.c, state.o, state.m, state.visible, state.argmax
+    return state.l, state.t, state.u, state.c, state.o, state.m, state.visible, state.argmax
 
 
 def _state(kept: Kept) -> RowState:
-    l, t, c, o, m, visible, argmax = kept
-    return RowState(m, l, t, c, o, visible, argmax)
+    l, t, u, c, o, m, visible, argmax = kept
+    return RowState(m, l, t, u, c, o, visible, argmax)
 
 
 class SumMerging:
@@ -203,6 +202,9 @@ class SumMerging:
             kept: what was kept of it.
         """
         out, mass, collision, m, argmax = kept
-        w = normaliser(call._replace(weights=self.weights), mass, collision)
-        whole = (w[..., None] * out).to(call.v.dtype)
-        return Rows(whole, None, None, m, argmax, w.square() * collision, w * mass)
+        none = collision == 0
+        norm = collision.masked_fill(none, 1.0).sqrt().masked_fill(none, 0.0)
+        size = row_size(call._replace(weights=self.weights), mass, norm)
+        whole = divided(out, size[..., None]).to(call.v.dtype)
+        squares = divided(divided(collision, size), size)
+        return Rows(whole, None, None, m, argmax, squares, divided(mass, size))

@@ -21,6 +21,7 @@ def attended(call: Call, rows: Rows) -> Attended:
         collision=rows.collision,
         visible=call.visible.expand(call.q.shape[:3]),
         mass=None if isinstance(call.weights, Kernelised) else rows.mass,
+        varentropy=rows.varentropy,
     )
     found = Attended(rows.out, stats)
     if call.sink is None:

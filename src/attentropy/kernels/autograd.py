@@ -62,3 +62,44 @@ def unbatched(kernel: str, *grads: Tensor | None) -> None:
             "batched gradients (is_grads_batched, jacobian with vectorize=True) are not supported "
             f"by the {kernel} kernel; kernel='reference' supports them, in O(n^2) memory"
         ) from None
+
+
+class _Mixed(torch.autograd.Function):
+    """weights @ v for finite numbers, whose gradient is kept from hidden keys even if it is NaN."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weights: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+        return weights @ v
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, dw: Tensor, dv: Tensor, _: Tensor) -> Tensor:
+        weights, v, _ = ctx.saved_tensors
+        return dw @ v + weights @ dv
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (grad,) = grads
+        weights, v, hidden = ctx.saved_tensors
+        if bool(grad.detach().isfinite().all()):
+            return grad @ v.mT, weights.mT @ grad, None
+        shown = grad[:, :, :, None].masked_fill(hidden[..., None], 0.0)
+        return (shown * v[:, :, None]).sum(-1), (weights[..., None] * shown).sum(2), None
+
+
+def mixed(weights: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+    """weights @ v; a NaN in the gradient of a row stays with the keys of that row.
+
+    Args:
+        weights: finite, [B,H,Q,K].
+        v: finite, [B,H,K,Dv].
+        hidden: bool [B,H,Q,K], True where a key is hidden.
+    """
+    found: Tensor = _Mixed.apply(weights, v, hidden)
+    return found

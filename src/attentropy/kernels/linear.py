@@ -89,11 +89,14 @@ def _kernelised(call: Call) -> Rows:
     over = _causal_product if call.seen.shape == "causal" else _full_product
     mixed = over(q, k, torch.cat([v, one], -1))
     o, n1 = mixed[..., :-1], mixed[..., -1]
-    # sum_j (q . k_j)^2 = q . sum_j k_j (k_j . q)
-    squares = (over(q, k, k) * q).sum(-1)
-    w = n1.masked_fill(n1 == 0, 1.0).reciprocal().masked_fill(n1 == 0, 0.0)
-    out = (o * w[..., None]).to(call.v.dtype)
-    return Rows(out, None, None, None, None, squares * w.square(), n1 * w)
+    none = n1 == 0
+    n1 = n1.masked_fill(none, 1.0)
+    out = (o / n1[..., None]).masked_fill(none[..., None], 0.0).to(call.v.dtype)
+    # sum_j (q . k_j)^2 = q . sum_j k_j (k_j . q); squares of small features need a wide range
+    if q.device.type != "mps":
+        q, k, n1 = q.double(), k.double(), n1.double()
+    collision = ((over(q, k, k) * q).sum(-1) / n1.square()).to(wide).masked_fill(none, 0.0)
+    return Rows(out, None, None, None, None, collision, (~none).to(wide))
 
 
 def _full_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

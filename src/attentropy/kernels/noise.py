@@ -52,9 +52,20 @@ def kept(seed: int, where: Where, *, rate: float, dtype: torch.dtype) -> Tensor:
         rate: the share that is dropped.
         dtype: of the result.
     """
-    least = math.ceil(rate * 2**23 - 0.5) << 9
-    words = [x >= least for x in _words(seed, where)]
+    words = [x >= least(rate) for x in _words(seed, where)]
     return _interleaved(words, where).to(dtype).div_(1 - rate)
+
+
+def least(rate: float) -> int:
+    """The least word of 32 bits whose weight is kept.
+
+    Args:
+        rate: the share that is dropped.
+
+    >>> least(0.5) / 2**32
+    0.5
+    """
+    return math.ceil(rate * 2**23 - 0.5) << 9
 
 
 def _words(seed: int, where: Where) -> tuple[Tensor, ...]:

@@ -23,6 +23,7 @@ from attentropy.core.weights import (
     ReluSquared,
     Softmax,
     Weights,
+    own,
 )
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
@@ -117,6 +118,11 @@ def encode(weights: Weights) -> str:
     Args:
         weights: of a call.
     """
+    if own(weights) is not None:
+        raise UnsupportedError(
+            "weights of your own cannot be recorded as an operator; kernel='reference' serves them "
+            "under torch.compile"
+        )
     match weights:
         case Gumbel():
             return f"Gumbel {weights.tau}"

@@ -7,9 +7,21 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows
-from attentropy.core.weights import L1, L2, Decay, Gumbel, Hard, Kernelised, Linear, ReluSquared
+from attentropy.core.weights import (
+    L1,
+    L2,
+    Decay,
+    Gumbel,
+    Hard,
+    Kernelised,
+    ReluSquared,
+    own,
+    squares,
+)
 from attentropy.kernels import noise
+from attentropy.kernels.autograd import mixed
 from attentropy.kernels.mass import receiving, shares
+from attentropy.kernels.rounding import is_noise
 
 name = "reference"
 
@@ -108,14 +120,17 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]
     log_p = log_p.masked_fill(unseen[..., None], -torch.inf)
     p = log_p.exp().masked_fill(hidden, 0.0)
     # not torch.special.entr: its gradient is NaN at p = 0
-    entropy = -(p * log_p.masked_fill(p == 0, 0.0)).sum(-1)
+    log_p = log_p.masked_fill(p == 0, 0.0)
+    entropy = -(p * log_p).sum(-1)
+    varentropy = (p * (log_p + entropy[..., None]).square()).sum(-1)
     lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
     collision = p.square().sum(-1)
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
+        varentropy = entropy
     log_l = (lse - m).masked_fill(unseen, 0.0)
-    return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l)
+    return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l, varentropy=varentropy)
 
 
 def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,16 +164,15 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
         w = call.seen.where
         rate = weights.of_heads(call.q.shape[1], like=s).view(-1, 1, 1)
         s = rate ** (w.position - w.k).clamp(min=0)
-    f = s.relu().square() if _squares(weights) else s
+    weigh = own(weights)
+    f = weigh(s) if weigh is not None else s.relu().square() if squares(weights) else s
     f = f.masked_fill(hidden, 0.0)
+    if isinstance(weights, L1 | L2):
+        norm = torch.linalg.vector_norm(f.detach(), dim=-1, keepdim=True)
+        f = f.masked_fill(is_noise(call, norm[..., 0])[..., None], 0.0)
     a = f * _norm(call, f)[..., None]
     collision, mass = a.square().sum(-1), a.abs().sum(-1)
     return a, Rows(a, None, None, m, argmax, collision, mass)
-
-
-def _squares(weights: object) -> bool:
-    inner = weights.of if isinstance(weights, L1 | L2) else weights
-    return isinstance(inner, ReluSquared)
 
 
 def _norm(call: Call, f: Tensor) -> Tensor:
@@ -171,10 +185,8 @@ def _norm(call: Call, f: Tensor) -> Tensor:
             size = square.masked_fill(square == 0, 1.0).sqrt().masked_fill(square == 0, 0.0)
         case ReluSquared():
             size = call.visible.double().expand(f.shape[:-1])
-        case Linear() | Decay():
-            size = torch.ones_like(f[..., 0])
         case _:
-            raise TypeError(f"no rule for {call.weights}")
+            size = torch.ones_like(f[..., 0])
     return (1 / size.masked_fill(size == 0, 1.0)).masked_fill(size == 0, 0.0)
 
 
@@ -183,7 +195,7 @@ def _mix(call: Call, weights: Tensor, hidden: Tensor) -> Tensor:
     weights = _dropped(call, weights)
     v = _per_query_head(call.v, call.q.shape[1]).double()
     if _finite(weights, v):
-        return weights @ v
+        return mixed(weights, v, hidden)
     seen = v[:, :, None].masked_fill(hidden[..., None], 0.0)
     return (weights[..., None] * seen).sum(-2)
 

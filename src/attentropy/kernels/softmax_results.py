@@ -24,6 +24,7 @@ class SoftmaxResults(NamedTuple):
         max_logit: the largest logit m.
         argmax: int64, the key that has it.
         collision: sum of p^2.
+        varentropy: sum of p (log p + entropy)^2.
         log_l: log of the sum of e^(s - m), for the backward pass and for merging.
     """
 
@@ -33,10 +34,11 @@ class SoftmaxResults(NamedTuple):
     max_logit: Tensor
     argmax: Tensor
     collision: Tensor
+    varentropy: Tensor
     log_l: Tensor
 
 
-FLOWING = ("out", "entropy", "lse", "collision")
+FLOWING = ("out", "entropy", "lse", "collision", "varentropy")
 """Results that gradients flow through."""
 
 
@@ -80,8 +82,7 @@ def rows(results: SoftmaxResults) -> Rows:
     Args:
         results: of a forward pass.
     """
-    out, entropy, lse, max_logit, argmax, collision, log_l = results
-    return Rows(out, entropy, lse, max_logit, argmax, collision, None, log_l)
+    return Rows(mass=None, **results._asdict())
 
 
 def key_mass(passes: Passes[SoftmaxResults], call: Call) -> Tensor:

@@ -7,7 +7,9 @@
 The entropy of each head at the first length is the goal. At every longer one the factor on the
 head's scale is solved for that gives it: from the head's own scores ("empirical"), or for
 Gaussian scores of the spread that explains its entropy ("gaussian"). Then the steered model is
-measured again, and the plan carries what came out.
+measured again, and the plan carries what came out: entropies, perplexities, and the loss at the end
+of the longest text, beside that of the untouched model and of truncation. `plan.helps` says whether
+it is worth having: holding the entropy is no end in itself.
 """
 
 import math
@@ -17,14 +19,17 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Method, Plan
-from attentropy.models.record.curves import FACTORS, Curve, CurveWatch
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.models.factors import LEAST, MOST, next_factors, solved
+from attentropy.models.losses.cause import LAST
+from attentropy.models.losses.paired import paired, stretches
+from attentropy.models.losses.reading import logits_of
+from attentropy.models.losses.tokens import next_token_losses, token_losses, truncated_losses
+from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
+from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
 
 Batch = Mapping[str, Any] | Tensor
@@ -51,19 +56,24 @@ def calibrate(
         hold: "entropy" H, or "normalized" H / log n.
         method: "empirical" or "gaussian".
         loss: (output, batch) -> (sum of negative log-likelihoods, tokens); by default that of the
-            next token where the output has `logits` for `input_ids`.
+            next token where the output has `logits` for `input_ids`. With a loss of your own the
+            plan is not judged.
+
+    A quarter of the rows, the last ones, are kept out of the plan to judge it (`plan.judged`); if
+    there are fewer than four, the same rows serve both.
     """
-    batches = _check(model, batches, lengths, hold=hold, method=method)
+    given = _check(model, batches, lengths, hold=hold, method=method)
+    batches, held = _split(given)
     trial = _Trial(model, batches, _next_token if loss is None else loss)
     handle = steer(model, temperature=1.0)  # refuses at once what cannot be steered
     try:
-        first = trial.measure(lengths[0], FACTORS)
+        first = trial.measure(lengths[0])
     finally:
         handle.undo()
-    before = [first, *(trial.measure(length, FACTORS) for length in lengths[1:])]
+    search = _search(first, hold=hold) if method == "empirical" else None
+    before = [first, *(trial.measure(length, search) for length in lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
-    one = FACTORS.index(1.0)
     plan = Plan(
         model=type(model).__name__,
         reference=lengths[0],
@@ -71,26 +81,108 @@ def calibrate(
         method=method,
         lengths=tuple(lengths),
         factors=solved.factors,
-        entropy={name: _finite(curve.mean()[:, one]) for name, curve in home.items()},
+        entropy={name: _finite(curve.mean()[:, 0]) for name, curve in home.items()},
         spread={name: _finite(curve.spread / curve.rows) for name, curve in home.items()},
         unheld=solved.unheld,
     )
     handle = steer(model, plan)
     try:
-        after = [trial.measure(length, (1.0,)) for length in lengths]
+        after = [trial.measure(length) for length in lengths]
     finally:
         handle.undo()
     effects = (
         Effect(
             length=length,
-            entropy_before=b.entropy(one),
-            entropy_after=a.entropy(0),
+            entropy_before=b.entropy(),
+            entropy_after=a.entropy(),
             perplexity_before=b.perplexity,
             perplexity_after=a.perplexity,
         )
         for length, b, a in zip(lengths, before, after, strict=True)
     )
-    return msgspec.structs.replace(plan, effects=tuple(effects))
+    done = msgspec.structs.replace(plan, effects=tuple(effects))
+    if loss is not None:
+        return done
+    judged = _judged(model, done, _plain_ids(held or batches), held_out=bool(held))
+    return msgspec.structs.replace(done, judged=judged)
+
+
+def _split(batches: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Rows to make the plan from, and the last quarter to judge it."""
+    sizes = [_rows(batch) for batch in batches]
+    left = sum(sizes) // 4
+    kept: list[Any] = []
+    held: list[Any] = []
+    for batch, size in zip(reversed(batches), reversed(sizes), strict=True):
+        out = min(left, size)
+        left -= out
+        if out:
+            held.insert(0, _part(batch, slice(size - out, size)))
+        if out < size:
+            kept.insert(0, _part(batch, slice(0, size - out)))
+    return kept, held
+
+
+def _rows(batch: Batch) -> int:
+    tensors = batch.values() if isinstance(batch, Mapping) else [batch]
+    return next((len(x) for x in tensors if isinstance(x, Tensor) and x.dim() > 1), 1)
+
+
+def _part(batch: Batch, rows: slice) -> Any:
+    if isinstance(batch, Tensor):
+        return batch[rows]
+    size = _rows(batch)
+    along = {k: isinstance(v, Tensor) and v.dim() > 0 and len(v) == size for k, v in batch.items()}
+    return {name: value[rows] if along[name] else value for name, value in batch.items()}
+
+
+def _plain_ids(batches: list[Any]) -> list[Tensor]:
+    """The ids of batches that are nothing but text without padding; none if any is more."""
+    found = []
+    for batch in batches:
+        more = set(batch) - {"input_ids", "attention_mask", "labels"} if _named(batch) else ()
+        ids = batch.get("input_ids") if _named(batch) else batch
+        mask = batch.get("attention_mask") if _named(batch) else None
+        padded = mask is not None and not bool((mask != 0).all())
+        if more or padded or not isinstance(ids, Tensor) or ids.dim() != 2:
+            return []
+        found.append(ids)
+    return [] if any(ids.is_floating_point() for ids in found) else found
+
+
+def _named(batch: Any) -> bool:
+    return isinstance(batch, Mapping)
+
+
+def _judged(model: nn.Module, plan: Plan, texts: list[Tensor], *, held_out: bool) -> Judged | None:
+    """The loss at the end of the longest texts: untouched, truncated, and with the plan."""
+    length, trained = plan.lengths[-1], plan.reference
+    rows = [row[None] for ids in texts for row in ids[:, :length]]
+    last = min(LAST, length - trained)
+    training = model.training
+    model.eval()
+    try:
+        whole = [token_losses(model, row)[:, -last:] for row in rows]
+        cut = [truncated_losses(model, row, trained=trained, last=last) for row in rows]
+        handle = steer(model, plan)
+        try:
+            after = [token_losses(model, row)[:, -last:] for row in rows]
+        finally:
+            handle.undo()
+    except UnsupportedError:  # nothing is predicted
+        return None
+    finally:
+        model.train(training)
+    if not rows:
+        return None
+    before, between, planned = (stretches(torch.cat(part)) for part in (whole, cut, after))
+    return Judged(
+        length=length,
+        last=last,
+        held_out=held_out,
+        change=paired(before, planned),
+        truncation=paired(between, planned),
+    )
 
 
 def _finite(values: Tensor) -> tuple[float | None, ...]:
@@ -105,9 +197,9 @@ class _Measured:
     curves: dict[str, Curve]
     perplexity: float | None
 
-    def entropy(self, factor: int) -> float | None:
-        """The mean over all heads, with one of the factors on their scale."""
-        heads = torch.cat([curve.mean()[:, factor] for curve in self.curves.values()])
+    def entropy(self) -> float | None:
+        """The mean over all heads."""
+        heads = torch.cat([curve.mean()[:, 0] for curve in self.curves.values()])
         return _finite(heads.mean()[None])[0]
 
 
@@ -118,13 +210,13 @@ class _Trial:
     loss: Loss
 
     @torch.no_grad()
-    def measure(self, length: int, factors: tuple[float, ...]) -> _Measured:
-        """Run every batch, cut to a length, and measure."""
+    def measure(self, length: int, search: Search | None = None) -> _Measured:
+        """Run every batch, cut to a length, and measure, at the factors that `search` asks for."""
         training = self.model.training
         self.model.eval()
         total, tokens = 0.0, 0
         try:
-            with CurveWatch(self.model, factors) as watch:
+            with CurveWatch(self.model, search or no_search) as watch:
                 for batch in self.batches:
                     part = _cut(batch, length)
                     output = self.model(**part) if isinstance(part, Mapping) else self.model(part)
@@ -138,18 +230,17 @@ class _Trial:
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:
     """Negative log-likelihood of each next token; nothing where there are no logits for tokens."""
     ids: Any = batch.get("input_ids") if isinstance(batch, Mapping) else batch
-    logits: Any = getattr(output, "logits", None)
-    if not isinstance(ids, Tensor) or not isinstance(logits, Tensor) or logits.dim() != 3:
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point():
         return 0.0, 0
-    if logits.shape[:2] != ids.shape or ids.shape[1] < 2:
+    logits = logits_of(output, ids)
+    if logits is None or ids.shape[1] < 2:
         return 0.0, 0
     target = ids[:, 1:]
     mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     if mask is not None:
         target = target.masked_fill(mask[:, 1:] == 0, -100)
-    flat = logits[:, :-1].float().flatten(0, 1)
-    nll = F.cross_entropy(flat, target.flatten(), ignore_index=-100, reduction="sum")
-    return float(nll), int((target != -100).sum())
+    losses = next_token_losses(logits[:, :-1], target)
+    return float(losses.double().sum()), int((target != -100).sum())
 
 
 @dataclass(frozen=True)
@@ -160,49 +251,46 @@ class _Solved:
 
 def _solve(measured: list[_Measured], *, hold: str, method: str) -> _Solved:
     """Factors of every head at every length; 1 where none holds the entropy."""
-    solve = _empirical if method == "empirical" else _gaussian
+    solve = solved if method == "empirical" else _gaussian
     factors: dict[str, tuple[tuple[float, ...], ...]] = {}
     unheld: list[tuple[str, int]] = []
-    one = FACTORS.index(1.0)
     for layer, home in measured[0].curves.items():
         curves = [m.curves[layer] for m in measured[1:]]
-        goals = home.mean()[:, one].tolist()
-        heads = []
-        for head, goal in enumerate(goals):
-            found = [
-                solve(curve.mean()[head].tolist(), curve.keys, _goal(goal, home, curve, hold))
-                for curve in curves
-            ]
-            if None in found:
-                unheld.append((layer, head))
-            heads.append((1.0, *(1.0 if f is None else f for f in found)))
-        factors[layer] = tuple(heads)
+        found = [solve(curve, _goal(home, curve, hold)) for curve in curves]
+        heads = list(zip(*found, strict=True))
+        unheld += [(layer, head) for head, row in enumerate(heads) if None in row]
+        factors[layer] = tuple((1.0, *(1.0 if f is None else f for f in row)) for row in heads)
     return _Solved(factors, tuple(unheld))
 
 
-def _goal(entropy: float, home: Curve, there: Curve, hold: str) -> float:
+def _search(first: _Measured, *, hold: str) -> Search:
+    """Looks for the factors that hold the entropy of the first length."""
+
+    def search(layer: str, curve: Curve) -> Tensor | None:
+        home = first.curves.get(layer)
+        return None if home is None else next_factors(curve, _goal(home, curve, hold))
+
+    return search
+
+
+def _goal(home: Curve, there: Curve, hold: str) -> Tensor:
+    """The entropy that each head is to have, [H]."""
     share = 1.0 if hold == "entropy" else math.log(there.keys) / math.log(home.keys)
-    return entropy * share
+    return home.mean()[:, 0] * share
 
 
-def _empirical(curve: list[float], keys: float, goal: float) -> float | None:
-    """The factor at which the head's own scores have the entropy `goal`; None if there is none."""
-    falling = np.minimum.accumulate(np.array(curve))
-    if not falling[-1] <= goal <= falling[0]:
-        return None
-    return float(np.exp(np.interp(-goal, -falling, np.log(FACTORS))))
-
-
-def _gaussian(curve: list[float], keys: float, goal: float) -> float | None:
-    """Spread that Gaussian scores need for `goal`, over the spread that explains their entropy."""
+def _gaussian(curve: Curve, goals: Tensor) -> list[float | None]:
+    """Spread that Gaussian scores need for the goal, over that which explains their entropy."""
     from attentropy.theory.gaussian import scale_for_entropy
 
-    most = math.log(keys)
-    now = min(curve[FACTORS.index(1.0)], most)
-    if now >= most or not 0 < goal <= most:
-        return None
-    factor = float(scale_for_entropy(keys, goal) / scale_for_entropy(keys, now))
-    return factor if FACTORS[0] <= factor <= FACTORS[-1] else None
+    def factor(now: float, goal: float) -> float | None:
+        if now >= most or not 0 < goal <= most:
+            return None
+        found = float(scale_for_entropy(curve.keys, goal) / scale_for_entropy(curve.keys, now))
+        return found if LEAST <= found <= MOST else None
+
+    most = math.log(curve.keys)
+    return [factor(*pair) for pair in zip(curve.mean()[:, 0].tolist(), goals.tolist(), strict=True)]
 
 
 def _cut(batch: Batch, length: int) -> Any:

@@ -1,12 +1,17 @@
-"""diagnose(): what is wrong with which heads, how one can tell, and what to do.
+"""diagnose(): what is wrong with which heads, how one can tell, and what it means.
 
     with at.watch(model) as w:
         model(**batch)
     for finding in at.diagnose(w.heads()):
         print(finding)
 
+A warning is what costs precision or leaves a head without effect: numbers that are not finite,
+logits that the precision rounds, heads that are collapsed or dead. All else is a note: it describes
+a head, and whether it costs anything only the loss can tell. docs/thresholds.md lists every finding
+with its formula, its threshold, when it is harmless and what to do.
+
 Rows of several lengths may be given together: findings are made at each head's longest length,
-and the growth of entropy with length is judged over all of them.
+and the growth of entropy is described over all of them.
 """
 
 import math
@@ -23,6 +28,7 @@ from attentropy.models.slope import slopes
 
 Severity = Literal["critical", "warning", "note"]
 ORDER: tuple[Severity, ...] = ("critical", "warning", "note")
+SPACING = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +41,16 @@ class Thresholds:
         collapsed_perplexity: a collapsed head looks at fewer keys than this, on average.
         least_flow: a saturated head passes less of the gradient than this (1 - sum p^2).
         most_logit: beyond it bfloat16 logits are rounded by 0.25 or more, so weights by 28 %.
-        critical_logit: rounding by 1, and e^s near the end of float32.
+            Other precisions reach this rounding at logits that are larger by the ratio of their
+            spacings: float16 at 400, float32 far beyond what models have.
+        critical_logit: rounding by 0.5 and more, in the same way.
+        dtype: the precision that the model runs in.
         sink: the share of attention on the first key or a learned sink that makes a sink head.
         dead_norm: a dead head writes less than this share of its layer's median output norm.
         likeness: cosine between the weights of duplicate heads.
-        slope: growth of entropy per log n; 0 is invariant, 1 is that of fixed random scores.
-            Heads that a window limits are not judged: what they see does not grow with the text.
+        slope: growth of entropy per log n from which it is noted; 0 is invariant, 1 is that of
+            fixed random scores. Heads that a window limits are left out: what they see does not
+            grow with the text.
         positional: cosine by distance beyond which a head looks at positions alone.
         least_visible: rows that see fewer keys, on average, are not judged.
         score_range: the most that logits of a row can differ, where the score is bounded (for
@@ -53,6 +63,7 @@ class Thresholds:
     least_flow: float = 0.05
     most_logit: float = 50.0
     critical_logit: float = 88.0
+    dtype: str = "bfloat16"
     sink: float = 0.6
     dead_norm: float = 0.02
     likeness: float = 0.995
@@ -65,12 +76,19 @@ class Thresholds:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if value is None and one.name == "score_range":
+            if one.name == "dtype" or (value is None and one.name == "score_range"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ArgumentTypeError(f"Thresholds: {one.name}", "a number", repr(value))
             if not value >= 0:
                 raise ArgumentError(f"Thresholds: {one.name}", ">= 0", value)
+        if self.dtype not in SPACING:
+            raise ArgumentError("Thresholds: dtype", f"one of {tuple(SPACING)}", repr(self.dtype))
+
+    @property
+    def room(self) -> float:
+        """How much larger than in bfloat16 a logit may be for the same rounding."""
+        return SPACING["bfloat16"] / SPACING[self.dtype]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,8 +100,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         heads: the heads, each (index of its place, head).
         labels: the same heads by the names of their layers.
         evidence: what was measured.
-        advice: what to do.
-        call: the exact call, where one call does it.
+        advice: what it means, and what to do.
+        call: the call that was tried on the text and helps; "" if none was.
     """
 
     name: str
@@ -116,7 +134,7 @@ def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -
     limits = Thresholds() if thresholds is None else thresholds
     here = _longest(rows)
     found = [finding for check in CHECKS for finding in check(here, limits)]
-    return by_severity([*found, *blurring(rows, limits)])
+    return by_severity([*found, *growing(rows, limits)])
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:
@@ -187,24 +205,32 @@ def _not_finite(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
         "critical",
         lost,
         evidence="Entropy or logits are NaN or infinite.",
-        advice="Look for overflow in the queries and keys: lower the learning rate, clip "
-        "gradients, or normalise queries and keys.",
-        call="at.steer(model, qk_norm=True)",
+        advice="Outputs after these heads are worthless. Look for overflow in queries and keys, "
+        "and for weights or inputs that are not finite.",
     )
 
 
 def _exploding(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
-    large = [row for row in rows if limits.most_logit < row.max_logit < math.inf]
-    worst = any(row.max_logit > limits.critical_logit for row in large)
-    if large:
+    most, critical = limits.most_logit * limits.room, limits.critical_logit * limits.room
+    rounded = [row for row in rows if most < row.max_logit < math.inf]
+    if rounded:
         yield from _finding(
             "exploding logits",
-            "critical" if worst else "warning",
+            "critical" if any(row.max_logit > critical for row in rounded) else "warning",
+            rounded,
+            evidence=f"The largest logits are {_span(rounded, 'max_logit')} "
+            f"(limit {most:g} in {limits.dtype}).",
+            advice=f"{limits.dtype} rounds such logits by 0.25 and more, and weights by 28 %: "
+            "compute attention in a higher precision.",
+        )
+    large = [row for row in rows if limits.most_logit < row.max_logit <= most]
+    if large:
+        yield from _finding(
+            "large logits",
+            "note",
             large,
-            evidence=f"The largest logits are {_span(large, 'max_logit')} "
-            f"(limit {limits.most_logit:g}).",
-            advice="Normalise queries and keys, or cap the logits, before training diverges.",
-            call="at.steer(model, qk_norm=True)",
+            evidence=f"The largest logits are {_span(large, 'max_logit')}.",
+            advice=f"Harmless in {limits.dtype}; bfloat16 would round them by 0.25 and more.",
         )
 
 
@@ -213,12 +239,12 @@ def _uniform(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     if flat:
         yield from _finding(
             "near-uniform",
-            "warning",
+            "note",
             flat,
             evidence=f"Entropy is {_span(flat, 'normalized_entropy')} of its maximum: less "
             f"selective than random scores of spread {limits.random_spread:g}.",
-            advice="These heads average their values; raise their scale, or prune them.",
-            call="at.steer(model, temperature=0.5)",
+            advice="These heads average their values. Some models use a few such heads; others "
+            "can do without them: compare the loss with the head pruned.",
         )
 
 
@@ -235,9 +261,8 @@ def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
             sharp,
             evidence=f"A query looks at {_span(sharp, 'perplexity')} keys of "
             f"{_span(sharp, 'visible')}.",
-            advice="Entropy collapse precedes divergence; normalise queries and keys or raise "
-            "the temperature.",
-            call="at.steer(model, qk_norm=True)",
+            advice="Each query copies one key that is neither the first nor the previous one: "
+            "the head cannot weigh what it sees.",
         )
 
 
@@ -255,12 +280,12 @@ def _saturated(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     if stuck:
         yield from _finding(
             "saturated",
-            "warning",
+            "note",
             stuck,
             evidence=f"The softmax passes {_span(stuck, 'gradient_flow')} of the gradient "
             f"(least {limits.least_flow:g}).",
-            advice="These heads hardly learn any more; soften them while training.",
-            call="at.steer(model, temperature=2.0)",
+            advice="Harmless in a model that is used as it is; little gradient passes through "
+            "these heads.",
         )
 
 
@@ -290,7 +315,7 @@ def _dead(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
             dead,
             evidence=f"The output norm is {_span(dead, 'output_norm')}, under "
             f"{limits.dead_norm:.0%} of the layer's median.",
-            advice="The head writes next to nothing: prune it, or reinitialise its values.",
+            advice="The head writes next to nothing: it can be pruned.",
         )
 
 
@@ -350,43 +375,38 @@ def _unfocused(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
             blunt,
             evidence=f"Logits within a range of {reach:g} cannot give one of "
             f"{_span(blunt, 'visible')} keys {limits.focus:.0%} of the attention.",
-            advice="Raise the scale of the normalised scores with the logarithm of the length.",
-            call="at.steer(model, scale=at.LogLength(kappa=head_dim))",
+            advice="The scale of the normalised scores is too small for so many keys.",
         )
 
 
-def blurring(
-    rows: list[HeadRow], limits: Thresholds, *, reference: int | None = None
-) -> Iterator[Finding]:
+def growing(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
     """Heads whose entropy grows with the length of the text, over rows of several lengths.
 
     Args:
         rows: rows of several lengths.
-        limits: where a head stops being healthy.
-        reference: the length from which the scale should grow; the shortest by default.
+        limits: from which growth on it is noted.
     """
     growth = {
         key: slope.value
         for key, slope in slopes(rows).items()
         if slope.against == "length" and slope.value is not None and slope.value > limits.slope
     }
-    blurred = [
+    found = [
         row
         for row in _longest([row for row in rows if row.phase == "forward"])
         if (row.layer, row.call, row.head) in growth and not is_uniform(row, limits)
     ]
-    if blurred:
-        values = [growth[row.layer, row.call, row.head] for row in blurred]
+    if found:
+        values = [growth[row.layer, row.call, row.head] for row in found]
         shortest = min(row.length for row in rows)
         yield from _finding(
-            "blurring with length",
-            "warning",
-            blurred,
+            "entropy grows with length",
+            "note",
+            found,
             evidence=f"Entropy grows by {min(values):.2f} to {max(values):.2f} per log n between "
             f"{shortest} and {max(row.length for row in rows)} keys.",
-            advice="Attention loses its focus as the input grows; let the scale grow with the "
-            "length, or calibrate it head by head.",
-            call=f"at.steer(model, scale=at.LogLengthFrom({reference or shortest}))",
+            advice="This describes the head and is no fault: whether a longer text costs anything "
+            "is told by the loss.",
         )
 
 

@@ -1,4 +1,4 @@
-"""A plan: by which factor each head's scale grows with the length; steer takes it."""
+"""A plan: how positions turn, and by which factor each head's scale grows; steer takes it."""
 
 import math
 from itertools import pairwise
@@ -9,6 +9,8 @@ import msgspec
 
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
+from attentropy.models.losses.paired import Paired
+from attentropy.models.rope.settings import Rope
 
 if TYPE_CHECKING:
     from attentropy.models.steer.changes import Planned
@@ -41,6 +43,25 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     perplexity_after: float | None = None
 
 
+class Judged(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a plan does to the loss at the end of a long text.
+
+    Attributes:
+        length: tokens of the text.
+        last: number of tokens at its end whose loss was compared.
+        held_out: True if the plan was made from other texts.
+        change: the loss without the plan (before) and with it (after).
+        truncation: the loss if the model reads the last `reference` tokens only (before), and
+            with the plan (after).
+    """
+
+    length: int
+    last: int
+    held_out: bool
+    change: Paired
+    truncation: Paired
+
+
 class Plan(
     msgspec.Struct,
     frozen=True,
@@ -55,27 +76,37 @@ class Plan(
         version: that of the file format.
         model: the class that it was made for.
         reference: the length whose entropy is held; factors are 1 up to it.
-        hold: "entropy", or "normalized" for H / log n.
-        method: "empirical" or "gaussian".
+        hold: "entropy", or "normalized" for H / log n; None if the factors hold neither.
+        method: "empirical" or "gaussian"; None if loss chose the factors.
         lengths: increasing, the reference first.
         factors: by layer, `[head][length]`.
         entropy: by layer, `[head]` at the reference length.
         spread: by layer, `[head]`, the standard deviation of a row's logits there.
         unheld: heads whose entropy no factor holds, as (layer, head).
         effects: what the plan did, length by length.
+        rope: settings of rotary positions; None leaves the model's own.
+        judged: what it does to the loss at the end of the longest text, beside truncation; None
+            if the model does not predict the next token.
     """
 
     version: Literal[1] = 1
     model: str
     reference: int
-    hold: Hold
-    method: Method
+    hold: Hold | None
+    method: Method | None
     lengths: tuple[int, ...]
     factors: dict[str, tuple[tuple[float, ...], ...]]
     entropy: dict[str, tuple[float | None, ...]]
     spread: dict[str, tuple[float | None, ...]]
     unheld: tuple[tuple[str, int], ...] = ()
     effects: tuple[Effect, ...] = ()
+    rope: Rope | None = None
+    judged: Judged | None = None
+
+    @property
+    def helps(self) -> bool | None:
+        """True if the loss falls by more than two standard errors; None if it was not measured."""
+        return None if self.judged is None else self.judged.change.helps
 
     def __post_init__(self) -> None:
         _check(self)
@@ -127,23 +158,32 @@ class Plan(
         from attentropy.models.record.tables import Printed
 
         columns = ("length", "entropy", "entropy, steered", "perplexity", "perplexity, steered")
-        shown = Printed(*columns, title=f"held at {self.reference}: {self.hold}")
+        shown = Printed(*columns, title=f"held at {self.reference}: {self.hold or 'loss'}")
         for effect in self.effects:
             numbers = (
                 effect.entropy_before, effect.entropy_after,
                 effect.perplexity_before, effect.perplexity_after,
             )  # fmt: skip
             shown.add_row(str(effect.length), *("" if n is None else f"{n:.4g}" for n in numbers))
-        if self.unheld:
-            shown.caption = f"{len(self.unheld)} heads cannot be held"
+        said = [f"{len(self.unheld)} heads cannot be held"] if self.unheld else []
+        if self.judged is not None:
+            said.append(_judgement(self.judged))
+        shown.caption = "; ".join(said) or None
         return shown
+
+
+def _judgement(found: Judged) -> str:
+    verdict = "helps" if found.change.helps else "hurts" if found.change.hurts else "is not sure"
+    where = f"the last {found.last:,} of {found.length:,} tokens"
+    texts = "other texts" if found.held_out else "the same texts"
+    return f"it {verdict} on {where} of {texts}: loss {found.change}"
 
 
 def _check(plan: Plan) -> None:
     """What types cannot say; types too, because nothing checks them in Python."""
-    if plan.hold not in HOLDS:
+    if plan.hold is not None and plan.hold not in HOLDS:
         raise PlanError(f"hold must be one of {HOLDS}, got {plan.hold!r}")
-    if plan.method not in METHODS:
+    if plan.method is not None and plan.method not in METHODS:
         raise PlanError(f"method must be one of {METHODS}, got {plan.method!r}")
     lengths = plan.lengths
     whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 2 for n in lengths)

@@ -224,7 +224,8 @@ class Watch:
 
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
         cross = candidates.looks_like_cross(name, module)
-        names, is_model = names_of(type(module)), huggingface.is_one(module)
+        kind: Any = type(module)
+        names, is_model = names_of(kind), huggingface.is_one(module)
         told = is_model or not {"attention_mask", *PADDED}.isdisjoint(names)
         owner = Owner(
             name,

@@ -4,7 +4,8 @@ import math
 from numbers import Integral, Real
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.core.resolve import check_scale, check_score, check_weights
+from attentropy.core.resolve import check_scale, check_score
+from attentropy.core.weights import check_weights
 
 
 def number(name: str, value: float, *, above: float = -math.inf) -> float:

@@ -9,7 +9,7 @@ from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
 from attentropy.scans.judging import words
-from attentropy.scans.judging.judge import STEER
+from attentropy.scans.judging.remedies import PLAN
 from attentropy.scans.schema import Measure, Scan
 
 SHOWN = tuple(name for name, one in TABLE.items() if one.shown)
@@ -64,6 +64,10 @@ def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
         "slopes": rounded(to_builtins(scan.slopes), 4),
         "findings": to_builtins(scan.findings),
         "advice": to_builtins(scan.advice),
+        "verdict": None if scan.verdict is None else rounded(to_builtins(scan.verdict), 5),
+        "remedies": [
+            {**rounded(to_builtins(one), 5), "helps": one.change.helps} for one in scan.remedies
+        ],
         "plan": None if scan.plan is None else _plan(scan.plan, scan),
         "predictions": rounded(predict(scan), 4),
         "maps": _maps(scan) if maps else None,
@@ -92,6 +96,7 @@ def _measure(measure: Measure) -> dict[str, Any]:
         "seconds": round(measure.seconds, 3),
         "loss": rounded(measure.loss, 5),
         "perplexity": rounded(measure.perplexity, 5),
+        "loss_by_position": rounded(to_builtins(measure.loss_by_position), 5),
         "statistics": {name: rounded(measure.table(name), 5) for name in SHOWN},
         "profiles": rounded(to_builtins(measure.profiles), 4),
     }
@@ -102,10 +107,16 @@ def _plan(plan: Plan, scan: Scan) -> dict[str, Any]:
     return {
         "reference": plan.reference,
         "hold": plan.hold,
-        "call": STEER,
+        "call": _plan_call(scan),
         "effects": rounded(to_builtins(plan.effects), 5),
         "unheld": [(index[layer], head) for layer, head in plan.unheld if layer in index],
     }
+
+
+def _plan_call(scan: Scan) -> str:
+    """The call that applies the plan; "" if it was not tried, or does not help."""
+    helpful = (r.call for r in scan.remedies if r.name == PLAN and r.change.helps)
+    return next(helpful, "")
 
 
 def _maps(scan: Scan) -> dict[str, Any] | None:

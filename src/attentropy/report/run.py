@@ -1,6 +1,7 @@
 """A training run as the page shows it."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import to_builtins
@@ -9,7 +10,7 @@ from attentropy.report.page import render
 from attentropy.report.payload import DESCRIBED, SHOWN, rounded
 from attentropy.training.runstore import StoredRun
 
-NUMBERS = 150_000  # of all metrics in one page; denser runs are thinned, keeping first and last
+NUMBERS = 150_000  # of all metrics in one page; of a longer run blocks of samples are read
 LOSSES = 2_000
 
 
@@ -54,11 +55,26 @@ def run_payload(run: StoredRun) -> dict[str, Any]:
                 for name, heads in zip(run.layers, run.heads, strict=True)
             ],
             "steps": [run.steps[i] for i in kept],
+            "total": max(run.total, len(run.steps)),
+            "gaps": [list(gap) for gap in run.gaps],
             "metrics": {name: rounded([run.metrics[name][i] for i in kept], 4) for name in shown},
+            "lows": {name: rounded(_extremes(run, name, kept, min), 4) for name in shown},
+            "highs": {name: rounded(_extremes(run, name, kept, max), 4) for name in shown},
             "losses": rounded([list(point) for point in _thinned_losses(run.losses)], 5),
             "alerts": to_builtins(run.alerts),
         },
     }
+
+
+def _extremes(
+    run: StoredRun, name: str, kept: list[int], of: Callable[[list[float]], float]
+) -> list[float]:
+    """The least or largest head of each frame, of every sample in it where the run says so."""
+    known = (run.lows if of is min else run.highs).get(name)
+    if known is not None:
+        return [known[i] for i in kept]
+    heads = [[n for layer in run.metrics[name][i] for n in layer] for i in kept]
+    return [of([n for n in frame if not math.isnan(n)] or [math.nan]) for frame in heads]
 
 
 def _frames(run: StoredRun) -> list[int]:

@@ -5,13 +5,17 @@ GET /scan/{id}        a scan's report     GET /api/scan/{id}   when it last chan
 GET /run/{id}         a run's report      GET /api/run/{id}    its fresh numbers
 """
 
+import functools
+import hashlib
 import ipaddress
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from attentropy.core.errors import ArgumentError, AttentropyError
 from attentropy.report import run_page, scan_page, shelf
+from attentropy.report.answers import Answers
 from attentropy.report.page import render
 from attentropy.report.run import run_payload
 
@@ -22,6 +26,9 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+HTML, JSON = "text/html", "application/json"
 
 
 def application(root: Path, *, host: str = "127.0.0.1") -> Any:
@@ -57,52 +64,76 @@ def is_loopback(host: str) -> bool:
 
 def _routes(root: Path) -> list[Any]:
     from starlette.requests import Request
-    from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+    from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
-    def entry_of(request: Request, kind: str) -> shelf.ShelfEntry | None:
-        return shelf.find(root, kind, request.path_params["id"])
+    answers = Answers()
+
+    def reply(request: Request, state: str, kind: str, make: Callable[[], bytes]) -> Response:
+        """The answer, or 304 if the client has it in this state."""
+        headers = {**HEADERS, "ETag": f'"{state}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        content = answers.get(request.url.path, state, make)
+        return Response(content, media_type=kind, headers=headers)
 
     def answer(
-        kind: str, make: Callable[[shelf.ShelfEntry], Response]
+        kind: str, media: str, make: Callable[[shelf.ShelfEntry], str]
     ) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
-            entry = entry_of(request, kind)
+            entry = shelf.find(root, kind, request.path_params["id"])
             if entry is None:
                 return PlainTextResponse(f"no such {kind}\n", status_code=404, headers=HEADERS)
             try:
-                return make(entry)
+                return reply(request, entry.stamp, media, lambda: make(entry).encode())
             except (AttentropyError, OSError) as error:
                 return PlainTextResponse(f"{error}\n", status_code=422, headers=HEADERS)
 
         return endpoint
 
-    def index(request: Request) -> Response:
-        page = render(_list(root), title="attentropy", summary=[], live="/api/list")
-        return HTMLResponse(page, headers=HEADERS)
+    listed = Answers()
 
-    def listing(request: Request) -> Response:
-        return JSONResponse(_list(root), headers=HEADERS)
+    def listing(make: Callable[[dict[str, Any]], str], media: str) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            found = shelf.entries(root)
+            state = hashlib.sha256("/".join(e.id + e.stamp for e in found).encode()).hexdigest()
+            return reply(request, state, media, lambda: make(_list(root, found, listed)).encode())
+
+        return endpoint
 
     return [
-        Route("/", index),
-        Route("/api/list", listing),
-        Route("/scan/{id:path}", answer("scan", lambda e: HTMLResponse(_scan(e), headers=HEADERS))),
-        Route("/run/{id:path}", answer("run", lambda e: HTMLResponse(_run(e), headers=HEADERS))),
-        Route(
-            "/api/scan/{id:path}",
-            answer("scan", lambda e: JSONResponse({"stamp": e.stamp}, headers=HEADERS)),
-        ),
+        Route("/", listing(_index, HTML)),
+        Route("/api/list", listing(_json, JSON)),
+        Route("/scan/{id:path}", answer("scan", HTML, _scan)),
+        Route("/run/{id:path}", answer("run", HTML, _run)),
+        Route("/api/scan/{id:path}", answer("scan", JSON, lambda e: _json({"stamp": e.stamp}))),
         Route(
             "/api/run/{id:path}",
-            answer("run", lambda e: JSONResponse(run_payload(shelf.load_run(e)), headers=HEADERS)),
+            answer("run", JSON, lambda e: _json(run_payload(shelf.load_run(e)))),
         ),
     ]
 
 
-def _list(root: Path) -> dict[str, Any]:
-    found = [shelf.describe(entry) for entry in shelf.entries(root)]
-    return {"kind": "index", "root": root.name, "entries": found}
+def _list(root: Path, found: list[shelf.ShelfEntry], listed: Answers) -> dict[str, Any]:
+    """What the list shows; an entry is read again only when its file has changed."""
+
+    def described(entry: shelf.ShelfEntry) -> Any:
+        make = functools.partial(_description, entry)
+        return json.loads(listed.get(f"{entry.kind} {entry.id}", entry.stamp, make))
+
+    return {"kind": "index", "root": root.name, "entries": [described(one) for one in found]}
+
+
+def _description(entry: shelf.ShelfEntry) -> bytes:
+    return _json(shelf.describe(entry)).encode()
+
+
+def _index(listing: dict[str, Any]) -> str:
+    return render(listing, title="attentropy", summary=[], live="/api/list")
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _scan(entry: shelf.ShelfEntry) -> str:

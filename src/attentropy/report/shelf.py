@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attentropy.core.errors import AttentropyError
-from attentropy.report.run import headline
+from attentropy.report.run import NUMBERS, headline
+from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan, decode
 from attentropy.training.runstore import StoredRun, is_run, read
+from attentropy.training.runstore.files import changed, is_regular
 
 DEPTH = 4
 MOST = 500
+LARGEST = 1 << 28
+"""Bytes of a scan.json that is read; those of models with thousands of heads stay far below."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,13 @@ class ShelfEntry:
     def stamp(self) -> str:
         """Changes when the file does (a run's newest samples may still be in its log)."""
         log = self.path.with_name(self.path.name + "-wal")
-        stats = [path.stat() for path in (self.path, log) if path.exists()]
-        return "-".join(f"{stat.st_mtime_ns:x}.{stat.st_size:x}" for stat in stats)
+        stats = [_stat(path) for path in (self.path, log)]
+        return "-".join(f"{stat.st_mtime_ns:x}.{stat.st_size:x}" for stat in stats if stat)
 
 
 def entries(root: Path) -> list[ShelfEntry]:
     """Every scan and run at most `DEPTH` folders below root, newest first, links not followed."""
-    found = sorted(_search(root), key=lambda entry: entry.path.stat().st_mtime, reverse=True)
+    found = sorted(_search(root), key=lambda entry: changed(entry.path), reverse=True)
     return found[:MOST]
 
 
@@ -54,7 +58,7 @@ def find(root: Path, kind: str, name: str) -> ShelfEntry | None:
 
 def describe(entry: ShelfEntry) -> dict[str, Any]:
     """What the list shows; a file that cannot be read says why."""
-    shown = {"kind": entry.kind, "id": entry.id, "changed": entry.path.stat().st_mtime}
+    shown = {"kind": entry.kind, "id": entry.id, "changed": changed(entry.path)}
     try:
         more = _scan(load_scan(entry)) if entry.kind == "scan" else _run(load_run(entry))
     except (AttentropyError, OSError) as error:
@@ -69,12 +73,15 @@ def describe(entry: ShelfEntry) -> dict[str, Any]:
 
 def load_scan(entry: ShelfEntry) -> Scan:
     """Read the entry's scan."""
+    size = entry.path.stat().st_size
+    if size > LARGEST:
+        raise ScanError("{file} has {size:,} bytes: too many for a scan", file=entry.id, size=size)
     return decode(entry.path.read_bytes(), name=entry.id)
 
 
 def load_run(entry: ShelfEntry) -> StoredRun:
     """Read the entry's run."""
-    return read(entry.path)
+    return read(entry.path, most=NUMBERS)
 
 
 def _search(root: Path) -> Iterator[ShelfEntry]:
@@ -85,12 +92,19 @@ def _search(root: Path) -> Iterator[ShelfEntry]:
         folders[:] = [] if deep else sorted(f for f in folders if not f.startswith("."))
         for name in sorted(files):
             path = here / name
-            if path.is_symlink():
+            if path.is_symlink() or not is_regular(path):
                 continue
             if name == "scan.json" or name.endswith(".scan.json"):
                 yield ShelfEntry("scan", path.relative_to(root).as_posix(), path)
             elif is_run(path):
                 yield ShelfEntry("run", path.relative_to(root).as_posix(), path)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _scan(scan: Scan) -> dict[str, Any]:

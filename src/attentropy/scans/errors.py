@@ -1,6 +1,7 @@
 """What goes wrong with a scan, in the words of whoever asked for it."""
 
 from collections.abc import Callable
+from string import Formatter
 
 from attentropy.core.errors import AttentropyError
 
@@ -25,6 +26,16 @@ class ScanError(AttentropyError, ValueError):
         self.template, self.values = template, values
         super().__init__(self.said(str))
 
+    @property
+    def arguments(self) -> list[str]:
+        """The arguments that the message names, so that whoever called can change them.
+
+        >>> ScanError("{lengths} must increase, got {found}", found=[64, 32]).arguments
+        ['lengths']
+        """
+        fields = [field for _, field, _, _ in Formatter().parse(self.template) if field]
+        return [field for field in fields if field not in self.values]
+
     def said(self, name: Callable[[str], str]) -> str:
         """The message with arguments called as `name` calls them.
 
@@ -32,6 +43,15 @@ class ScanError(AttentropyError, ValueError):
             name: gives the name of an argument where the message is said.
         """
         return self.template.format_map(_Words(self.values, name))
+
+
+class NoSuchScan(ScanError):
+    """The file of a scan that was named is not there."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the caller can change: the path."""
+        return ["path"]
 
 
 class _Words(dict[str, object]):

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
-from attentropy.scans.judging.judge import judge
+from attentropy.scans.judging.breaks import Beyond, stretch_means
+from attentropy.scans.judging.judge import concluded, judge
+from attentropy.scans.judging.remedies import Treatment, candidates, planned, tried
 from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
@@ -39,6 +42,13 @@ class Listener:
 
         Args:
             total: the amount of work.
+        """
+
+    def more(self, work: int) -> None:
+        """There is more work than was known when it began.
+
+        Args:
+            work: the amount that comes on top.
         """
 
     def advance(self, work: int) -> None:
@@ -67,6 +77,7 @@ class Provenance:
         load: the Python that loads the model.
         label: one token id to text, for the axes of attention maps.
         began: when the work began, by time.perf_counter().
+        folder: where plans will be written, for the calls that load them.
     """
 
     model: ScannedModel
@@ -75,6 +86,7 @@ class Provenance:
     load: str = "model = ..."
     label: Callable[[int], str] = str
     began: float = field(default_factory=time.perf_counter)
+    folder: str | None = None
 
 
 def scan(
@@ -84,6 +96,8 @@ def scan(
     lengths: Sequence[int] | None = None,
     batch: int = 4,
     calibrate: bool = False,
+    trained: int | None = None,
+    tokens_per_length: int | None = None,
     provenance: Provenance | None = None,
     done: Scan | None = None,
     listener: Listener | None = None,
@@ -98,6 +112,10 @@ def scan(
         lengths: increasing; by default from 64 up to four times the trained length.
         batch: the number of windows of the longest length in one forward pass.
         calibrate: also find scales that hold the entropy, and measure their effect.
+        trained: the length that the model was trained at, where its files do not say it or are
+            wrong.
+        tokens_per_length: number of tokens read at every length; by default `batch` windows of
+            the longest, 8,192 at least.
         provenance: where model and tokens come from, for the record.
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
         listener: is told how far the scan is.
@@ -108,9 +126,12 @@ def scan(
     >>> found.lengths, found.heads, len(found.measures[0].rows)
     ([64, 128], 20, 20)
     """
-    _check(model, batch)
+    _check(model, batch=batch, trained=trained, tokens_per_length=tokens_per_length)
     text = of(tokens, model)
     provenance = provenance or _provenance(model, text)
+    if trained is not None:
+        provenance.model.trained_length = trained
+        provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
     about, ids = provenance.model, text.ids
@@ -118,7 +139,9 @@ def scan(
     wanted, skipped = spans.usable(asked, about, len(ids))
     if calibrate:
         calibration.check(model, about, ids, wanted)
-    windows = spans.Windows.of(ids, wanted, batch=batch)
+    windows = spans.Windows.of(
+        ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
+    )
     work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
     work.measure_all(wanted, done, keep=keep)
     found = work.assemble(complete=True)
@@ -127,7 +150,7 @@ def scan(
     if calibrate:
         work.listener.stage("calibrating")
         found.plan = calibration.calibrated(model, windows, found)
-        judge(found)
+    work.conclude(found)
     found.seconds = work.seconds
     return found
 
@@ -142,6 +165,10 @@ class _Work:
     listener: Listener
     skipped: list[Skipped]
     measures: list[Measure] = field(default_factory=list)
+    losses: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.balance = balance(self.model)
 
     @property
     def seconds(self) -> float:
@@ -152,7 +179,7 @@ class _Work:
         """Tokens weighed by what they cost: the attention of a token grows with the length."""
         if tokens is None:
             tokens = sum(window.numel() for window in self.text.cut(length))
-        return round(tokens * (1 + length / 2048))
+        return round(tokens * (1 + length / self.balance))
 
     def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
         """Measure every length that was not done before; `keep` gets the scan after each."""
@@ -177,11 +204,54 @@ class _Work:
         self.listener.stage(f"length {length:,}")
         tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
         try:
-            self.measures.append(measure(self.model, self.text.cut(length), tick=tick))
+            found = measure(self.model, self.text.cut(length), tick=tick)
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
             self._refused(length, error)
+            return
+        if found.losses is not None:
+            self.losses[length] = found.losses
+            found.measure.stretches = stretch_means(self.text.along(found.losses))
+        self.measures.append(found.measure)
+
+    def conclude(self, scan: Scan) -> None:
+        """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
+        longest, trained = scan.measures[-1], scan.model.trained_length
+        known = longest.loss is not None and not has_decoder_beside(self.model)
+        if trained is not None and known and longest.length > trained + len(self.text.end):
+            self._look_beyond(scan, longest.length, trained)
+        judge(scan)
+
+    def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
+        self.listener.stage(f"beyond {trained:,}, beside truncation")
+        whole, advance = self.losses.get(length), self.listener.advance
+        self.listener.more(self._truncated(length, trained))
+        beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
+        advance(self._truncated(length, trained))
+        excess, cause = beyond.excess(), None
+        noticed = beyond.noticed_at()
+        if noticed is not None:
+            self.listener.stage("probing distance and number")
+            self.listener.more(self.amount(length))
+            cause = beyond.why()
+            advance(self.amount(length))
+        scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
+        if noticed is not None or scan.plan is not None:
+            self.listener.stage("trying remedies")
+            folder = self.provenance.folder
+            wanted: list[Treatment] = []
+            if noticed is not None:
+                wanted += candidates(self.model, trained, length, cause, folder=folder)
+            if scan.plan is not None:
+                wanted.append(planned(scan.plan, folder))
+            self.listener.more(len(wanted) * self.amount(length))
+            scan.remedies = tried(beyond, wanted, tick=lambda: advance(self.amount(length)))
+
+    def _truncated(self, length: int, trained: int) -> int:
+        """What reading with truncation costs: windows of the trained length overlap by a half."""
+        windows = len(self.text.rows(length))
+        return self.amount(trained, 2 * windows * (length - trained))
 
     def _refused(self, length: int, error: Exception) -> None:
         if not self.measures:
@@ -217,6 +287,21 @@ class _Work:
         return found
 
 
+def balance(model: nn.Module) -> float:
+    """The length at which the attention of a token costs as much as all else.
+
+    A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
+    average in L layers of width w.
+
+    Args:
+        model: the model.
+    """
+    config = getattr(model, "config", None)
+    width, layers = (getattr(config, name, 0) for name in ("hidden_size", "num_hidden_layers"))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    return size / (width * layers) if width and layers and size else 2048.0
+
+
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:
     parameter = next(iter(model.parameters()), None)
     where = Placement() if parameter is None else Placement.of(parameter)
@@ -224,11 +309,13 @@ def _provenance(model: nn.Module, text: Tokens) -> Provenance:
     return Provenance(model=about, text=text.about)
 
 
-def _check(model: Any, batch: Any) -> None:
+def _check(model: Any, *, batch: Any, **optional: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ArgumentError("batch", "an integer >= 1", repr(batch))
+    given = {"batch": batch} | {k: v for k, v in optional.items() if v is not None}
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(name, "an integer >= 1", repr(value))
 
 
 def _check_same_work(done: Scan, now: Provenance) -> None:

@@ -12,6 +12,9 @@ import msgspec
 from attentropy.core import formats
 from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.diagnose import Finding
+from attentropy.models.losses.buckets import Bucket
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Plan
 from attentropy.models.record.profile import Profile
 from attentropy.models.slope import Slope
@@ -32,6 +35,7 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
         dtype: the precision of its weights.
         device: where it ran.
         trained_length: the length that it was trained at, if it is known.
+        trained_source: who says so: a field of its config, its GGUF file, its tokenizer, the user.
         maximum_length: the longest input that it takes, if there is a limit.
         note: anything else, such as that weights were 4-bit.
     """
@@ -46,6 +50,7 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
     trained_length: int | None = None
     maximum_length: int | None = None
     note: str = ""
+    trained_source: str = ""
 
 
 class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,6 +62,8 @@ class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
         tokens: the number of its tokens.
         tokenizer: what made tokens of it.
         sha256: that of the tokens as little-endian int64.
+        special: the special tokens that begin and end every window, in words; "" if there are none.
+        warnings: what makes the text a bad sample for this model.
     """
 
     description: str
@@ -64,6 +71,8 @@ class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
     tokens: int
     tokenizer: str
     sha256: str
+    special: str = ""
+    warnings: list[str] = []
 
 
 class Measure(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,6 +87,8 @@ class Measure(msgspec.Struct, forbid_unknown_fields=True):
         profiles: entropy and distance along the sequence, one per layer.
         loss: the mean negative log-likelihood of a token, if the model predicts the next one.
         perplexity: its exponential.
+        loss_by_position: the loss in buckets of position; empty if the model predicts nothing.
+        stretches: the mean loss of every 64 tokens of the text, in its order, to compare lengths.
     """
 
     length: int
@@ -88,6 +99,8 @@ class Measure(msgspec.Struct, forbid_unknown_fields=True):
     profiles: list[Profile]
     loss: float | None = None
     perplexity: float | None = None
+    loss_by_position: list[Bucket] = []
+    stretches: list[float | None] = []
 
     def table(self, name: str) -> HeadTable:
         """A statistic as `table[layer][head]`; None where it is not finite.
@@ -106,6 +119,63 @@ class Skipped(msgspec.Struct, forbid_unknown_fields=True):
 
     length: int
     reason: str
+
+
+class Excess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The loss at some positions beyond the trained length, beside truncation to it.
+
+    Attributes:
+        start: the first position.
+        stop: the position after the last.
+        change: with truncation (before), and of the whole text (after).
+    """
+
+    start: int
+    stop: int
+    change: Paired
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change that was tried on the text.
+
+    Attributes:
+        name: what it is, in a few words.
+        call: what applies it.
+        length: the length that it was tried at.
+        change: the loss of the tokens past the trained length, before -> after.
+        perplexity_before: over all tokens of the windows.
+        perplexity_after: the same with the remedy.
+        plan: what `steer` gets, where it is settings of positions.
+    """
+
+    name: str
+    call: str
+    plan: Plan | None = None
+    length: int
+    change: Paired
+    perplexity_before: float
+    perplexity_after: float
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scan comes to.
+
+    Attributes:
+        state: "healthy"; "breaks" if the loss rises with the length; "faulty" if heads are broken.
+        sentence: the same in words, with the cause.
+        breaks_at: the length beyond which it breaks: the trained length, unless the rise shows
+            much later; or a shorter length whose windows lose less of the same text.
+        noticed_at: the first position at which the loss is above truncation for certain.
+        excess: the loss beyond the trained length, by position; empty if it was not reached.
+        cause: why it breaks, from the two probes; None if it does not, or if it cannot be told.
+    """
+
+    state: Literal["healthy", "breaks", "faulty"]
+    sentence: str
+    breaks_at: int | None = None
+    noticed_at: int | None = None
+    excess: list[Excess] = []
+    cause: Cause | None = None
 
 
 class Advice(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,9 +229,11 @@ class Scan(
         skipped: lengths that were asked for and not measured.
         slopes: `slopes[layer][head]`, the growth of entropy over the lengths.
         findings: what is notable, the most serious first.
-        advice: what to do about it.
+        advice: what helps, of what was tried.
         plan: the scales that hold the entropy, with their effects, if they were asked for.
         maps: small attention maps.
+        verdict: what it comes to; None while the scan goes on.
+        remedies: all that was tried, the best first.
     """
 
     version: Literal[2] = 2
@@ -182,6 +254,8 @@ class Scan(
     advice: list[Advice]
     plan: Plan | None = None
     maps: Maps | None = None
+    verdict: Verdict | None = None
+    remedies: list[Remedy] = []
 
     @property
     def lengths(self) -> list[int]:
@@ -192,6 +266,11 @@ class Scan(
     def layers(self) -> list[HeadRow]:
         """The first head of each layer, in the order of the model: what a layer is."""
         return [heads[0] for heads in by_place(self.measures[0].rows)] if self.measures else []
+
+    @property
+    def positions(self) -> Plan | None:
+        """The best settings of positions that were tried, as a plan; None if none were."""
+        return next((one.plan for one in self.remedies if one.plan is not None), None)
 
     @property
     def heads(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attentropy.scans.errors import ScanError
+from attentropy.scans.errors import NoSuchScan, ScanError
 from attentropy.scans.schema import Scan, decode, encode
 
 
@@ -54,7 +54,7 @@ def load(path: Path) -> Scan:
     try:
         data = inside.read_bytes()
     except FileNotFoundError as error:
-        raise ScanError("{path} does not exist", path=inside) from error
+        raise NoSuchScan("{path} does not exist", path=inside) from error
     return decode(data, name=str(inside))
 
 

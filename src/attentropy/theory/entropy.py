@@ -103,6 +103,40 @@ def entropy(scores: Any) -> Any:
     return plain(np.log1p(r.rest) - r.tilt / (1 + r.rest))
 
 
+def varentropy(scores: Any) -> Any:
+    """V = sum p (log p + H)^2 = -dH/dlog(scale): the variance of the surprise, or heat capacity.
+
+    0 for uniform and for one-hot rows.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+
+    >>> varentropy([1.0, 2.0, 3.0])
+    0.424404544689...
+    """
+    p, centred = _surprise(scores)
+    return plain((p * centred * centred).sum(-1))
+
+
+def varentropy_gradient(scores: Any) -> Array:
+    """dV/ds_j = p_j (y_j^2 + 2 y_j - V) with y = log p + H; 0 at hidden keys; sums to 0.
+
+    Args:
+        scores: scaled scores with keys on the last axis; -inf hides a key.
+    """
+    p, centred = _surprise(scores)
+    spread = (p * centred * centred).sum(-1, keepdims=True)
+    return p * (centred * centred + 2 * centred - spread)
+
+
+def _surprise(scores: Any) -> tuple[Array, Array]:
+    """p, and log p + H where p > 0."""
+    r = row(scores)
+    p = r.weight / (1 + r.rest)[..., None]
+    mean = (r.tilt / (1 + r.rest))[..., None]
+    return p, np.where(p > 0, np.where(p > 0, r.shifted, 0.0) - mean, 0.0)
+
+
 def log_collision(scores: Any) -> Any:
     """log sum p^2 = log1p(q) - 2 log1p(r) = LSE(2s) - 2 LSE(s); -inf for a row of nothing.
 
@@ -183,10 +217,8 @@ def entropy_gradient(scores: Any) -> Array:
     Args:
         scores: scaled scores with keys on the last axis; -inf hides a key.
     """
-    r = row(scores)
-    p = r.weight / (1 + r.rest)[..., None]
-    mean = (r.tilt / (1 + r.rest))[..., None]
-    return np.where(p > 0, -p * (np.where(p > 0, r.shifted, 0.0) - mean), 0.0)
+    p, centred = _surprise(scores)
+    return np.where(p > 0, -p * centred, 0.0)
 
 
 def log_sparsity_gradient(scores: Any) -> Array:

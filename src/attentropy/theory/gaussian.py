@@ -65,6 +65,20 @@ def expected_collision(n: Any, spread: Any) -> Any:
     return _moment(n, spread, "collision")
 
 
+@elementwise
+def expected_varentropy(n: Any, spread: Any) -> Any:
+    """E[V] = -dE[H]/dlog x, the heat capacity: x^2 for small spread; exact for any n and spread.
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
+
+    >>> expected_varentropy(1024, 1.0)
+    0.99417148...
+    """
+    return _moment(n, spread, "varentropy")
+
+
 def _moment(n: Array, spread: Array, name: str) -> Array:
     at_least("n", n, 1)
     at_least("spread", spread, 0)
@@ -164,6 +178,41 @@ def frozen_entropy(m: Any) -> Any:
         series = (series + zeta) * small
     far = -np.euler_gamma - special.digamma(1 - np.where(m == 1, 0.5, m))
     return np.where(m == 1, np.inf, np.where(m < 0.5, series, far))
+
+
+@elementwise
+def frozen_varentropy(m: Any) -> Any:
+    """m psi'(1-m), mean varentropy of Poisson-Dirichlet weights, m = x_c/x; inf at m = 1.
+
+    Args:
+        m: freezing spread over spread, in [0, 1].
+
+    >>> frozen_varentropy(0.5)
+    2.46740110027...
+    """
+    require("m", "in [0, 1]", m, (m >= 0) & (m <= 1))
+    return np.where(m == 1, np.inf, m * special.polygamma(1, 1 - np.where(m == 1, 0.5, m)))
+
+
+@elementwise
+def varentropy_limit(n: Any, spread: Any) -> Any:
+    """Leading order in n: x^2 up to the freezing spread, m psi'(1-m) with m = x_c/x beyond.
+
+    At x_c the heat capacity falls from 2 log n to a number that does not grow with n.
+
+    Args:
+        n: number of keys.
+        spread: x, the standard deviation of the scaled scores of a row.
+
+    >>> varentropy_limit(1000000, 10.0)
+    2.7836...
+    """
+    at_least("n", n, 1)
+    at_least("spread", spread, 0)
+    critical = freezing_spread(n)
+    frozen = spread > critical
+    m = critical / np.where(frozen, spread, np.inf)
+    return np.where(frozen, frozen_varentropy(m), spread * spread)
 
 
 @elementwise

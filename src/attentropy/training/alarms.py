@@ -1,47 +1,27 @@
 """Alarms: what a monitor listens for while a model trains.
 
-An alarm is a value with `name`, `action` and `listen(history)`, where `history` holds every sample
-so far, the newest last. It gives an `Alert` when it rings. Each head rings once, until it has
-recovered.
+An alarm is a value with `name`, `action` and `listen(history)`, where `history` holds the first and
+the latest samples, the newest last. It gives an `Alert` when it rings. It may have `base` and
+`window`, the number of first and of latest samples that it looks at. Alarms keep nothing: the
+monitor remembers which heads were told of (attentropy.training.ringing).
 """
 
 import math
-import statistics
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
-from attentropy.core.statistics import HeadRow
-from attentropy.models.diagnose import Severity, random_deficit
+from attentropy.core.errors import ArgumentError
+from attentropy.models.diagnose import Severity, Thresholds, random_deficit
+from attentropy.training.forecasts import Lines
+from attentropy.training.samples import Array, Head, Sample, courses
 
-Head = tuple[int, int]
 Action = Callable[["Alert", Any], None]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample of a run.
-
-    Attributes:
-        step: the training step.
-        rows: the rows of all heads.
-        loss: the loss of the step, if it is known.
-    """
-
-    step: int
-    rows: tuple[HeadRow, ...]
-    loss: float | None = None
-
-    def head(self, key: Head) -> HeadRow | None:
-        """The row of one head; None if the sample has no such head.
-
-        Args:
-            key: (index of its place, head).
-        """
-        return next((row for row in self.rows if (row.index, row.head) == key), None)
+LIMITS = Thresholds()
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -84,7 +64,7 @@ class Alarm(Protocol):
         """The alert of the newest sample, with every head concerned; None if all is well.
 
         Args:
-            history: every sample so far, the newest last.
+            history: the first and the latest samples, the newest last.
         """
         ...
 
@@ -127,19 +107,32 @@ def clip(limit: float) -> Action:
     return act
 
 
-def _labels(rows: Iterable[HeadRow]) -> str:
-    labels = [row.label for row in rows]
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return ", ".join(labels[:3]) + more
+def _count(name: str, value: int, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(name, f"an integer >= {least}", repr(value))
 
 
-def _keys(rows: Iterable[HeadRow]) -> tuple[Head, ...]:
-    return tuple((row.index, row.head) for row in rows)
+def _heads(sample: Sample, chosen: Array) -> tuple[Head, ...]:
+    """The keys of the heads at which `chosen` [H] is True."""
+    index, head = (sample.columns[name][chosen].astype(int) for name in ("index", "head"))
+    return tuple(zip(index.tolist(), head.tolist(), strict=True))
+
+
+def _labels(sample: Sample, chosen: Array) -> str:
+    """The names of three heads at which `chosen` [H] is True, and how many more there are."""
+    places = np.flatnonzero(chosen)
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(sample.rows[i].label for i in places[:3]) + more
 
 
 @dataclass(frozen=True)
 class NotFinite:
-    """The loss, an entropy or a logit is NaN or infinite."""
+    """The loss, an entropy or a logit is NaN or infinite.
+
+    Attributes:
+        action: what to do when it rings.
+        name: the name of the alarm in logs.
+    """
 
     action: Action = warn
     name: str = "not finite"
@@ -148,22 +141,37 @@ class NotFinite:
         """Heads with numbers that are not finite; none, if it is the loss alone.
 
         Args:
-            history: every sample so far, the newest last.
+            history: the first and the latest samples, the newest last.
         """
         now = history[-1]
-        lost = [row for row in now.rows if not math.isfinite(row.entropy + row.max_logit)]
+        lost = ~np.isfinite(now.columns["entropy"] + now.columns["max_logit"])
         broken = now.loss is not None and not math.isfinite(now.loss)
-        if not lost and not broken:
+        if not lost.any() and not broken:
             return None
-        where = f"attention in {_labels(lost)}" if lost else "the loss"
-        return Alert(now.step, self.name, "critical", _keys(lost), f"{where} is not finite")
+        where = f"attention in {_labels(now, lost)}" if lost.any() else "the loss"
+        return Alert(now.step, self.name, "critical", _heads(now, lost), f"{where} is not finite")
 
 
 @dataclass(frozen=True)
 class EntropyCollapse:
-    """A head's entropy fell below `share` of what it had, and below `floor` nats.
+    """A head's entropy H fell fast to few keys, or slowly to one.
 
-    What it had is the median of its first `base` samples.
+    It rings when one of these holds:
+
+        fast: H < floor and H < share * (H at the start of the latest `window` samples)
+        slow: H < log(least_keys) and H < share * (H at the start of the run)
+
+    A start is the median of `base` samples. A head that learns to look at one key takes its time,
+    and keeps some doubt: neither rule sees it.
+
+    Attributes:
+        share: the part of its entropy that a collapsed head has left.
+        floor: nats; a head above it looks at several keys (0.5 is 1.6 keys).
+        base: number of samples that make a start.
+        window: number of samples within which a fall is fast.
+        least_keys: a head that looks at fewer passes no gradient.
+        action: what to do when it rings.
+        name: the name of the alarm in logs.
     """
 
     share: float = 0.25
@@ -171,34 +179,51 @@ class EntropyCollapse:
     base: int = 3
     action: Action = warn
     name: str = "entropy collapse"
+    window: int = 5
+    least_keys: float = LIMITS.collapsed_perplexity
+
+    def __post_init__(self) -> None:
+        _count("EntropyCollapse: base", self.base, least=1)
+        _count("EntropyCollapse: window", self.window, least=2)
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads that collapsed.
 
         Args:
-            history: every sample so far, the newest last.
+            history: the first and the latest samples, the newest last.
         """
         now = history[-1]
         if len(history) <= 1:
             return None
-        start = history[: min(self.base, len(history) - 1)]
-        fallen = [row for row in now.rows if self._fell(row, start)]
-        if not fallen:
+        fast = self._fell(history[-self.window :], self.floor)
+        slow = self._fell(history, math.log(self.least_keys))
+        fallen = fast | slow
+        if not fallen.any():
             return None
-        low = min(row.entropy for row in fallen)
-        text = f"entropy collapsed to {low:.2g} nats in {_labels(fallen)}"
-        return Alert(now.step, self.name, "warning", _keys(fallen), text)
+        low = now.columns["entropy"][fallen].min()
+        text = f"entropy collapsed to {low:.2g} nats in {_labels(now, fallen)}"
+        return Alert(now.step, self.name, "warning", _heads(now, fallen), text)
 
-    def _fell(self, row: HeadRow, start: Sequence[Sample]) -> bool:
-        before = [old.entropy for s in start if (old := s.head((row.index, row.head)))]
-        return bool(before) and row.entropy < min(
-            self.floor, self.share * statistics.median(before)
-        )
+    def _fell(self, samples: Sequence[Sample], floor: float) -> Array:
+        """Heads [H] whose entropy is below the floor and below its share of the first samples."""
+        fallen = samples[-1].columns["entropy"] < floor
+        if fallen.any():
+            start = [*samples[: min(self.base, len(samples) - 1)], samples[-1]]
+            entropies = courses(start, "entropy")[:, fallen]
+            before = np.median(entropies[:-1], axis=0)
+            fallen[fallen] = entropies[-1] < self.share * before
+        return fallen
 
 
 @dataclass(frozen=True)
 class NearUniform:
-    """A head became less selective than random scores of a small spread, and had not been so."""
+    """A head became less selective than random scores of a small spread, and had not been so.
+
+    Attributes:
+        random_spread: the standard deviation of the random scores.
+        action: what to do when it rings.
+        name: the name of the alarm in logs.
+    """
 
     random_spread: float = 0.05
     action: Action = warn
@@ -208,104 +233,82 @@ class NearUniform:
         """Heads that went flat.
 
         Args:
-            history: every sample so far, the newest last.
+            history: the first and the latest samples, the newest last.
         """
-        now, first = history[-1], history[0]
-        flat = [
-            row
-            for row in now.rows
-            if self._is_flat(row)
-            and (old := first.head((row.index, row.head))) is not None
-            and not self._is_flat(old)
-        ]
-        if not flat:
+        now = history[-1]
+        ends = [history[0], now]
+        before, after = self._is_flat(courses(ends, "visible"), courses(ends, "deficit"))
+        known = np.isfinite(courses(ends, "deficit")[0])
+        flat = after & ~before & known
+        if not flat.any():
             return None
-        text = f"attention went uniform in {_labels(flat)}"
-        return Alert(now.step, self.name, "warning", _keys(flat), text)
+        text = f"attention went uniform in {_labels(now, flat)}"
+        return Alert(now.step, self.name, "warning", _heads(now, flat), text)
 
-    def _is_flat(self, row: HeadRow) -> bool:
-        return row.visible >= 4 and row.deficit < random_deficit(row.visible, self.random_spread)
+    def _is_flat(self, visible: Array, deficit: Array) -> Array:
+        random = random_deficit(visible, self.random_spread)  # type: ignore[arg-type]  # elementwise
+        return (visible >= 4) & (deficit < random)
 
 
 @dataclass(frozen=True)
 class LogitGrowth:
-    """The largest logit of a head passed `limit`, or will soon at its pace.
+    """The largest logit of a head passed `limit`, or is on its way there.
 
-    The pace is the line through its last `window` samples, of the logit or of its logarithm,
-    whichever fits better. It is trusted for `reach` times the steps of the window, and for heads
-    that have come to `share` of the limit.
+    It is on its way if the lower end of a forecast passes the limit. The forecast is a line through
+    the latest `window` samples (attentropy.training.forecasts). It looks ahead `reach` times the
+    steps of the window, by default no further than it looks back, and its lower end is what the
+    logit then exceeds with the given confidence. Heads below `share` of the limit are not judged.
+
+    Attributes:
+        limit: beyond 50, logits in bfloat16 are rounded by 0.25 or more, and weights by 28 %.
+        window: number of samples that a line goes through; 3 or more.
+        reach: how far to look ahead, in windows.
+        share: the part of the limit from which on a head is judged.
+        action: what to do when it rings.
+        name: the name of the alarm in logs.
+        confidence: of the lower end of a forecast.
     """
 
-    limit: float = 50.0
+    limit: float = LIMITS.most_logit
     window: int = 6
-    reach: float = 4.0
+    reach: float = 1.0
     share: float = 0.25
     action: Action = warn
     name: str = "logit growth"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        _count("LogitGrowth: window", self.window, least=3)
+        if not 0 < self.confidence < 1:
+            raise ArgumentError("LogitGrowth: confidence", "between 0 and 1", self.confidence)
 
     def listen(self, history: Sequence[Sample]) -> Alert | None:
         """Heads beyond the limit, or else those that are on their way.
 
         Args:
-            history: every sample so far, the newest last.
+            history: the first and the latest samples, the newest last.
         """
         now = history[-1]
-        beyond = [row for row in now.rows if row.max_logit > self.limit]
-        if beyond:
-            top = max(row.max_logit for row in beyond)
-            text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(beyond)}"
-            return Alert(now.step, self.name, "critical", _keys(beyond), text, now.step)
-        coming = {
-            row: step for row in now.rows if (step := self._forecast(row, history)) is not None
-        }
-        if not coming:
+        beyond = now.columns["max_logit"] > self.limit
+        if beyond.any():
+            top = now.columns["max_logit"][beyond].max()
+            text = f"logits reached {top:.3g} (limit {self.limit:g}) in {_labels(now, beyond)}"
+            return Alert(now.step, self.name, "critical", _heads(now, beyond), text, now.step)
+        return self._foreseen(history[-self.window :]) if len(history) >= self.window else None
+
+    def _foreseen(self, samples: Sequence[Sample]) -> Alert | None:
+        now, steps = samples[-1], np.array([float(sample.step) for sample in samples])
+        high = now.columns["max_logit"] >= self.share * self.limit
+        if not high.any():
             return None
-        soonest = min(coming.values())
-        text = f"logits of {_labels(coming)} will pass {self.limit:g} at about step {soonest}"
-        return Alert(now.step, self.name, "warning", _keys(coming), text, soonest)
-
-    def _forecast(self, row: HeadRow, history: Sequence[Sample]) -> int | None:
-        if row.max_logit < self.share * self.limit:
+        lines = Lines.through(steps, courses(samples, "max_logit"))
+        last = steps[-1] + self.reach * (steps[-1] - steps[0])
+        rising = high & (lines.lower_end(last, self.confidence) >= self.limit)
+        if not rising.any():
             return None
-        points = [
-            (sample.step, old.max_logit)
-            for sample in history[-self.window :]
-            if (old := sample.head((row.index, row.head))) and math.isfinite(old.max_logit)
-        ]
-        if len(points) < self.window:
-            return None
-        step = crossing(points, self.limit)
-        last = points[-1][0] + self.reach * (points[-1][0] - points[0][0])
-        return step if step is not None and step <= last else None
-
-
-def crossing(points: Sequence[tuple[int, float]], limit: float) -> int | None:
-    """The step at which a rising series reaches `limit`; None if it does not rise clearly.
-
-    Args:
-        points: (step, value), steps increasing.
-        limit: the value to reach.
-
-    >>> crossing([(0, 1.0), (10, 2.0), (20, 4.0), (30, 8.0)], 64.0)
-    60
-    """
-    steps = [step for step, _ in points]
-    values = [value for _, value in points]
-    fits = [_fit(steps, values, limit)]
-    if min(values) > 0:
-        fits.append(_fit(steps, [math.log(v) for v in values], math.log(limit)))
-    certainty, step = max(fits, key=lambda fit: fit[0])
-    return step if certainty > 0.8 else None
-
-
-def _fit(steps: list[int], values: list[float], goal: float) -> tuple[float, int | None]:
-    """How well a line fits (its correlation), and where it reaches the goal."""
-    if len(set(steps)) < 2 or len(set(values)) < 2:
-        return 0.0, None
-    slope, intercept = statistics.linear_regression(steps, values)
-    if slope <= 0:
-        return 0.0, None
-    return statistics.correlation(steps, values), max(steps[-1], round((goal - intercept) / slope))
+        soonest = max(now.step, round(float(lines.reach(self.limit)[rising].min())))
+        text = f"logits of {_labels(now, rising)} will pass {self.limit:g} at about step {soonest}"
+        return Alert(now.step, self.name, "warning", _heads(now, rising), text, soonest)
 
 
 DEFAULT: tuple[Alarm, ...] = (NotFinite(), EntropyCollapse(), LogitGrowth(), NearUniform())

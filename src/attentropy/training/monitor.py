@@ -18,7 +18,8 @@ as clip() is made everywhere. A process that fails leaves no half of a sample be
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from numbers import Real
 from types import EllipsisType, TracebackType
 from typing import Any
@@ -32,10 +33,16 @@ from attentropy.distributed.reduce import Totals
 from attentropy.models.record.recorder import listed
 from attentropy.models.record.reduce import GroupSample, Shared
 from attentropy.models.watch import Watch
-from attentropy.training.alarms import DEFAULT, Alarm, Alert, Sample
+from attentropy.training.alarms import DEFAULT, Alarm, Alert
+from attentropy.training.guard import Guard
 from attentropy.training.loggers import Logger, by_old_name
 from attentropy.training.metrics import Metrics, summarize
+from attentropy.training.ringing import Ringing
 from attentropy.training.runstore import RunStore
+from attentropy.training.samples import History, Sample
+
+FIRST, LATEST = 3, 6  # samples that are kept at least, of the start and of the end of a run
+ALL = "all"  # stands for the heads of an alert that names none
 
 
 def _number(loss: float | Tensor | None) -> float | None:
@@ -60,6 +67,13 @@ class Monitor:
         worst: how many of the worst heads are logged one by one.
         name: the name of the run, for the default store.
         sinks: the old name of `loggers`; gives a DeprecationWarning.
+
+    Attributes:
+        history: the first and the latest samples, as many as the alarms look at: memory does not
+            grow with the run.
+        alerts: every alert so far.
+        should_stop: True once an alarm asked the training to stop.
+        changes: what actions changed, each with `undo()`.
     """
 
     def __init__(
@@ -86,18 +100,25 @@ class Monitor:
         self.model, self.every, self.worst = model, every, worst
         self.watch = Watch(model)
         self.watch.recorder.training_only = True
-        self.loggers = self._loggers(loggers, name)
+        self._guards = [Guard(logger) for logger in self._chosen(loggers, name)]
         self.alarms = tuple(DEFAULT if alarms is None else alarms)
-        self.history: list[Sample] = []
+        self.history = History(
+            first=_most(self.alarms, "base", FIRST), latest=_most(self.alarms, "window", LATEST)
+        )
         self.alerts: list[Alert] = []
         self.changes: list[Any] = []
         self.should_stop = False
         self.steps = 0
-        self._ringing: dict[str, set[Any]] = {}
+        self._ringing = [Ringing() for _ in self.alarms]
         self._silent = 0
         self._shared: Shared | None = None
         self._pending: tuple[int, GroupSample] | None = None
         self.begin()
+
+    @property
+    def loggers(self) -> list[Logger]:
+        """The loggers that are told of samples; one that failed by a mistake is none of them."""
+        return [guard.logger for guard in self._guards if not guard.dropped]
 
     def begin(self) -> None:
         """Listen to the coming step if it is to be sampled; step() does this by itself."""
@@ -145,16 +166,16 @@ class Monitor:
             loss: its loss.
         """
         if self.is_first:
-            for logger in self.loggers:
-                getattr(logger, "loss", lambda step, loss: None)(step, loss)
+            for guard in self._guards:
+                guard.loss(step, loss)
 
     def close(self) -> None:
         """Stop listening, and close the loggers."""
         self.watch.stop()
         self._arrived()
-        for logger in self.loggers:
-            getattr(logger, "close", lambda: None)()
-        self.loggers = []
+        for guard in self._guards:
+            guard.close()
+        self._guards = []
 
     def __enter__(self) -> "Monitor":
         return self
@@ -167,7 +188,7 @@ class Monitor:
     ) -> None:
         self.close()
 
-    def _loggers(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:
+    def _chosen(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:
         if loggers is not None:
             return list(loggers)
         notes = {"model": type(self.model).__name__, "every": self.every}
@@ -200,38 +221,32 @@ class Monitor:
         if not rows:
             self._warn_if_silent()
             return None
-        self.history.append(Sample(step, tuple(rows), loss))
+        sample = Sample(step, tuple(rows), loss)
+        self.history.append(sample)
         alerts = self._listen()
         if self._shared is not None:
             self.should_stop = self._shared.any(self.should_stop)
-        metrics = Metrics(summarize(rows, worst=self.worst), rows=rows, alerts=alerts, loss=loss)
+        scalars = summarize(sample.columns, worst=self.worst)
+        metrics = Metrics(scalars, rows=rows, alerts=alerts, loss=loss)
         if self.is_first:
-            for logger in list(self.loggers):
-                self._tell(logger, metrics, step)
+            for guard in self._guards:
+                guard.write(metrics, step)
         return metrics
 
     def _listen(self) -> list[Alert]:
-        """Alerts with heads that were not ringing at the last sample."""
+        """Alerts of heads that were not told of before."""
         heard = []
-        for alarm in self.alarms:
+        for alarm, ringing in zip(self.alarms, self._ringing, strict=True):
             alert = alarm.listen(self.history)
-            now = set(alert.heads or ["all"]) if alert is not None else set()
-            new = now - self._ringing.get(alarm.name, set())
-            self._ringing[alarm.name] = now
-            if alert is not None and new:
+            heads = () if alert is None else alert.heads or (ALL,)
+            news = ringing.news(heads)
+            if news and len(news) < len(heads):
+                alert = alarm.listen(_only(self.history, news))
+            if news and alert is not None:
                 heard.append(alert)
                 self.alerts.append(alert)
                 alarm.action(alert, self)
         return heard
-
-    def _tell(self, logger: Logger, metrics: Metrics, step: int) -> None:
-        """A logger that fails is dropped with a warning: training goes on."""
-        try:
-            logger(metrics, step)
-        except Exception as error:
-            self.loggers.remove(logger)
-            text = f"attentropy: {logger!r} failed and is not called again: {error!r}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _warn_if_silent(self) -> None:
         self._silent += 1
@@ -243,6 +258,18 @@ class Monitor:
                 f"attentropy: a training step was sampled, but no attention was seen in it; {why}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _most(alarms: Iterable[Alarm], name: str, least: int) -> int:
+    """The largest value of an attribute that alarms may have."""
+    return max([least, *(getattr(alarm, name, 0) for alarm in alarms)])
+
+
+def _only(history: History, heads: Collection[Any]) -> list[Sample]:
+    """The history, with some heads of the newest sample."""
+    *before, now = history
+    rows = tuple(row for row in now.rows if (row.index, row.head) in heads)
+    return [*before, replace(now, rows=rows)]
 
 
 def _is_distributed() -> bool:

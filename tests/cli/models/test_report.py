@@ -27,13 +27,13 @@ def test_a_scan_becomes_a_page_again(scan_file, tmp_path):
 def test_what_is_neither_run_nor_scan_is_refused(tmp_path):
     other = tmp_path / "other.json"
     other.write_text("text")
-    for path, message in (
-        (other, "is not JSON"),
-        (tmp_path / "absent.json", "does not exist"),
-        (tmp_path / "absent", "there is no run"),
+    for path, message, code in (
+        (other, "is not JSON", 1),
+        (tmp_path / "absent.json", "does not exist", 2),
+        (tmp_path / "absent", "there is no run", 2),
     ):
         result = CliRunner().invoke(main, ["report", str(path)])
-        assert result.exit_code == 1
+        assert result.exit_code == code
         assert message in result.stderr
         assert "Traceback" not in result.stderr
     assert not (tmp_path / "other.html").exists()

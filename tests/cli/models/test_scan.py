@@ -28,9 +28,9 @@ def call(tmp_path, monkeypatch):
     return run
 
 
-def failed(result) -> str:
-    """The one sentence of a failure: exit code 1, no traceback, nothing on stdout."""
-    assert result.exit_code == 1, result.output
+def failed(result, code=2) -> str:
+    """The one sentence of a failure: its exit code, no traceback, nothing on stdout."""
+    assert result.exit_code == code, result.output
     assert isinstance(result.exception, SystemExit)
     lines = result.stderr.strip().splitlines()
     assert "Traceback" not in result.stderr
@@ -67,6 +67,30 @@ def test_json_is_all_that_stdout_holds(call):
     assert found["report"] == os.path.join("out", "report.html")
 
 
+def test_the_trained_length_can_be_said_and_its_source_is_told(call, tmp_path):
+    assert call("--lengths", "16,32", "--trained", "16").exit_code == 0
+    model = load(tmp_path / "out").model
+    assert (model.trained_length, model.trained_source) == (16, "as the user says")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens"), [(["--quick"], 64), (["--tokens-per-length", "256"], 256)]
+)
+def test_a_scan_reads_what_one_can_spare(call, tmp_path, arguments, tokens):
+    assert call("--lengths", "32,64", *arguments).exit_code == 0
+    assert [measure.tokens for measure in load(tmp_path / "out").measures] == [tokens, tokens]
+
+
+def test_the_plan_is_named_where_it_lies(call, tmp_path):
+    result = call("--lengths", "32,128", "--calibrate", "--json")
+    found = json.loads(result.stdout)
+    (plan,) = [one for one in found["remedies"] if one["name"] == "plan of calibrate"]
+    assert plan["call"] == "at.steer(model, at.Plan.load('out/plan.json'))"
+    assert [one["call"] for one in found["advice"]] == [
+        one["call"] for one in found["remedies"] if one["helps"]
+    ]
+
+
 def test_default_lengths_end_at_four_times_the_trained_length(call, tmp_path):
     assert call().exit_code == 0
     assert load(tmp_path / "out").lengths == [32, 64, 128]
@@ -86,6 +110,7 @@ def test_default_lengths_end_at_four_times_the_trained_length(call, tmp_path):
         (["--out", "text.txt"], "--out text.txt is not a folder"),
         (["--lengths", "100000"], "100,000: the text has only 2,360 tokens"),
         (["--device", "cuda"], "--device cuda cannot be used"),
+        (["--quick", "--tokens-per-length", "99"], "--quick and --tokens-per-length exclude each"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments, message):
@@ -123,9 +148,17 @@ def test_a_refused_scan_leaves_folders_as_they_were(call, tmp_path):
 
 def test_lengths_are_parsed():
     assert parse("64, 128,256") == [64, 128, 256]
-    for text in ("64,,128", "a,b", "64;128", "-4,8", "1.5", "", "٣"):
+    for text in ("64,,128", "a,b", "64;128", "1.5", "", "٣"):
         with pytest.raises(ScanError, match="^lengths must be integers such as 64,128,256, got"):
             parse(text)
+
+
+def test_lengths_are_explained(call):
+    assert "--lengths must be positive, got [0, -5]" in failed(call("--lengths", "0,-5"))
+    assert "--lengths must be integers" in failed(call("--lengths", "128,abc"))
+    for words in (("128", "256"), ("128,", "256")):
+        said = failed(call("--lengths", *words))
+        assert "--lengths takes commas and no spaces: --lengths 128,256" in said
 
 
 def test_debug_shows_the_traceback(call):
@@ -153,12 +186,14 @@ def test_a_length_the_model_refuses_is_named_and_the_others_go_on(call, tmp_path
 
 
 def test_a_model_that_refuses_every_length_fails(call):
-    assert "more than 100 tokens" in failed(call("--lengths", "128", model="scans.tiny:picky"))
+    assert "more than 100 tokens" in failed(
+        call("--lengths", "128", model="scans.tiny:picky"), code=1
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--calibrate"]])
 def test_a_model_with_a_mistake_of_its_own_is_one_sentence(call, tmp_path, more):
-    message = failed(call("--lengths", "16,64", *more, model="scans.tiny:wrong"))
+    message = failed(call("--lengths", "16,64", *more, model="scans.tiny:wrong"), code=1)
     assert message == "Error: the model cannot read 16 tokens: KeyError: 'positions'"
     assert not (tmp_path / "out").exists()
 
@@ -168,7 +203,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(call, tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store.os, "fsync", full)
-    assert failed(call("--lengths", "16,32")) == "Error: No space left on device"
+    assert failed(call("--lengths", "16,32"), code=1) == "Error: No space left on device"
     assert leftovers(tmp_path / "out") == []
 
 
@@ -187,7 +222,7 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     def interrupted(model, windows, *, tick):
         found = plain(model, windows, tick=tick)
-        seen.append(found.length)
+        seen.append(found.measure.length)
         if len(seen) == 2:
             raise KeyboardInterrupt
         return found
@@ -288,7 +323,7 @@ def test_parts_that_cannot_be_changed_are_told_in_one_line(call, tmp_path):
 
 
 def test_calibration_of_a_model_that_cannot_read_says_so(call):
-    message = failed(call("--lengths", "128,256", "--calibrate", model="scans.tiny:picky"))
+    message = failed(call("--lengths", "128,256", "--calibrate", model="scans.tiny:picky"), code=1)
     assert "the model cannot read 128 tokens: RuntimeError: more than 100 tokens" in message
 
 

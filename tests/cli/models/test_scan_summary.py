@@ -10,6 +10,7 @@ from tests.report.synthetic import make_scan
 
 def test_the_summary_for_people(capsys):
     scan = make_scan(layers=2, heads=2)
+    scan.call = f"import attentropy as at\n{scan.call}"
     show(scan, Path("out"))
     said = " ".join(capsys.readouterr().out.split())
     assert "synthetic-decoder 2 layers, 4 heads, 134,515,008 parameters, trained at 128" in said
@@ -17,6 +18,7 @@ def test_the_summary_for_people(capsys):
     for finding in scan.findings:
         assert f"{finding.name}: {len(finding.heads)} heads" in said
     assert scan.advice[0].call in said
+    assert "import attentropy as at" in said
     for file in ("out/report.html", "out/scan.json", "out/plan.json"):
         assert file in said
 
@@ -41,5 +43,7 @@ def test_progress_is_a_listener_and_silent_if_asked(capsys):
         loud.stage("length [64]")
         loud.begin(10)
         loud.advance(5)
+        loud.more(10)
+        assert (loud.bar.tasks[0].total, loud.bar.tasks[0].completed) == (20, 5)
         loud.say("length [128] is left out")
     assert "length [128] is left out" in capsys.readouterr().err

@@ -54,5 +54,5 @@ def test_it_serves_on_loopback(tmp_path):
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     result = CliRunner().invoke(main, ["serve", str(tmp_path / "absent")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "DIR must be a folder, got" in result.stderr

@@ -83,13 +83,13 @@ def test_a_given_model(tmp_path):
 def test_complaints_about_models(tmp_path):
     out = ("--out", str(tmp_path / "out"))
     done = call("noise", "--model", "nowhere/at-all", *out)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "MODEL nowhere/at-all does not exist" in done.output
     done = call("sparsity", "--model", "scans.tiny:make", *out)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--model must be left out: only noise and scales take one" in done.output
     done = call("noise", "--tokens", "nowhere.npy", *out)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "--tokens nowhere.npy does not exist" in done.output
 
 

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from attentropy.cli import main
 from attentropy.training.alarms import Alert
 from attentropy.training.runstore import RunStore
-from tests.training.test_runstore import sample
+from tests.training.runstore.test_writer import sample
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,7 @@ def test_the_ending_of_the_file_says_the_form(call, run, tmp_path):
 
 
 def test_an_unwritable_file(call, run):
-    assert "cannot write" in call("export", run, "--out", "no/such/dir/x.csv", code=1)
+    assert "cannot write" in call("export", run, "--out", "no/such/dir/x.csv", code=2)
 
 
 def test_columns_are_those_of_the_table(call, run):
@@ -61,4 +61,4 @@ def test_columns_are_those_of_the_table(call, run):
 
 
 def test_a_run_that_is_not_there(call):
-    assert "there is no run 'x'" in call("export", "x", code=1)
+    assert "there is no run 'x'" in call("export", "x", code=2)

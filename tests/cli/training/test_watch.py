@@ -31,7 +31,7 @@ def test_columns_are_the_logged_means_of_the_table(call, run):
 
 
 def test_a_run_that_is_not_there(call):
-    assert "there is no run 'x'" in call("watch", "x", code=1)
+    assert "there is no run 'x'" in call("watch", "x", code=2)
 
 
 def test_the_course_is_drawn_from_lowest_to_highest():

@@ -19,7 +19,7 @@ from attentropy.kernels.fused import kernel as fused
 from attentropy.kernels.fused import library
 
 INPUTS = ("q", "k", "v", "scale", "bias", "relative")
-FLOWING = ("out", "entropy", "lse", "collision")
+FLOWING = ("out", "entropy", "lse", "collision", "varentropy")
 ISAS = library.runnable()
 
 
@@ -49,6 +49,9 @@ LAYOUTS = {
     "odd offset": lambda x: torch.cat([x[..., :1], x], -1)[..., 1:],
     "last stride two": lambda x: torch.stack([x, x * torch.nan], -1)[..., 0],
     "one batch for all": lambda x: x[:1].expand(x.shape),
+    "overlapping rows": lambda x: torch.cat([x[..., 0], x[..., -1, 1:]], -1).unfold(
+        -1, x.shape[-1], 1
+    ),
 }
 
 
@@ -166,9 +169,11 @@ def naive(call):
     s = s.masked_fill(hidden, -math.inf).masked_fill(blind, 0.0)
     p = s.softmax(-1).masked_fill(hidden, 0.0)
     lse = s.logsumexp(-1)
-    entropy = -(p * (s - lse[..., None]).masked_fill(p == 0, 0.0)).sum(-1)
+    log_p = (s - lse[..., None]).masked_fill(p == 0, 0.0)
+    entropy = -(p * log_p).sum(-1)
+    spread = (p * (log_p + entropy[..., None]).square()).sum(-1)
     out = p.to(v.dtype) @ v
-    return out, entropy, lse.masked_fill(blind[..., 0], -math.inf), p.square().sum(-1)
+    return out, entropy, lse.masked_fill(blind[..., 0], -math.inf), p.square().sum(-1), spread
 
 
 def run(call, compute, *, dtype=None, flowing=None):
@@ -180,7 +185,7 @@ def run(call, compute, *, dtype=None, flowing=None):
             x = x.detach().to(x.dtype if dtype is None else dtype)
             fields[name] = x.requires_grad_()
     rows = compute(call._replace(**fields))
-    results = dict(zip(FLOWING, (rows[0], rows[1], rows[2], rows[-1]), strict=True))
+    results = dict(zip(FLOWING, rows, strict=True))
     flowing = FLOWING if flowing is None else flowing
     loss = 0.0
     for i, name in enumerate(flowing):
@@ -194,12 +199,12 @@ def run(call, compute, *, dtype=None, flowing=None):
 
 def by_fused(call):
     rows = fused.attend(call)
-    return rows.out, rows.entropy, rows.lse, rows.collision
+    return rows.out, rows.entropy, rows.lse, rows.collision, rows.varentropy
 
 
 def by_reference(call):
     rows = reference.attend(call)
-    return rows.out, rows.entropy, rows.lse, rows.collision
+    return rows.out, rows.entropy, rows.lse, rows.collision, rows.varentropy
 
 
 def error(x, y):

@@ -72,7 +72,7 @@ def test_fields_stand_in_the_order_of_the_header_and_others_are_zero():
     assert not any(x for value in values.values() for x in value)
 
 
-@pytest.mark.parametrize("fields", [{"varentropy": (1,)}, {"q": (1, 2, 3)}, {"B": (1, 2)}])
+@pytest.mark.parametrize("fields", [{"temperature": (1,)}, {"q": (1, 2, 3)}, {"B": (1, 2)}])
 def test_fields_that_the_header_lacks_or_has_otherwise(fields):
     with pytest.raises(struct.error):
         block(fields, {})

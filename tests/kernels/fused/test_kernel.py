@@ -28,7 +28,7 @@ many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list
 some = settings(many, max_examples=EXAMPLES // 3)
 
 
-STATISTICS = ("entropy", "lse", "collision")  # in float32 whatever the inputs
+STATISTICS = ("entropy", "lse", "collision", "varentropy")  # in float32 whatever the inputs
 
 
 def statistics(call):

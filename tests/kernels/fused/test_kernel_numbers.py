@@ -203,3 +203,46 @@ def test_one_query_meets_nan_and_minus_infinity_as_many_do():
     assert spoilt.entropy.isnan().all()
     assert spoilt.out.isnan().all()
     assert spoilt.argmax.item() == 20
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [15, 16])
+def test_rows_that_overlap_in_memory(isa, dtype, width):
+    call = make((1, 2, 2, 8, 8, width, width), layouts=("overlapping rows",) * 3, dtype=dtype)
+    assert call.q.stride()[2:] == (1, 1)
+    apart = call._replace(q=call.q.contiguous(), k=call.k.contiguous(), v=call.v.contiguous())
+    with serving(isa):
+        assert torch.equal(fused.attend(call).out, fused.attend(apart).out)
+        for got, want in zip(gradients(call), gradients(apart), strict=True):
+            assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1e5, 8e6, 1e24])
+@pytest.mark.parametrize("extra", [(), ("alibi",), ("relative",), ("bias",), ("softcap",)])
+def test_weights_of_few_queries_sum_to_one_in_the_backward_pass_too(isa, dtype, size, extra):
+    for rows in (1, 3, 4, 5):
+        call = make((1, 2, 1, rows, 300, 64, 8), extra, dtype=dtype)
+        grown = {"q": call.q * size**0.5, "k": call.k * size**0.5, "v": torch.ones_like(call.v)}
+        with serving(isa):
+            *_, dv = gradients(call._replace(**grown))
+        total = dv[..., 0].double().sum().item()
+        # of a few terms, each of them rounded to the dtype of v
+        assert total == pytest.approx(2 * rows, rel=32 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_beside_a_hidden_nan_are_summed_in_the_order_of_their_panel(isa, dtype):
+    call = make((1, 1, 1, 70, 70, 64, 8), ("causal",), dtype=dtype)
+    call = call._replace(q=call.q * 1e4, k=call.k * 1e3, v=torch.ones_like(call.v))
+    with serving(isa):
+        clean, got = fused.attend(call), fused.attend(spoil(call, "k", math.nan, row=69))
+        *_, dv = gradients(call)
+        *_, dv_beside = gradients(spoil(call, "k", math.nan, row=69))
+    assert torch.equal(got.max_logit[:, :, :69], clean.max_logit[:, :, :69])
+    assert torch.equal(got.argmax[:, :, :69], clean.argmax[:, :, :69])
+    assert dv_beside.isnan().all()  # the last query sees the NaN, and every key is seen by it
+    assert dv.double()[..., 0].sum().item() == pytest.approx(70, rel=1e-2)

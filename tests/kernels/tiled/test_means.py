@@ -52,7 +52,7 @@ def test_blind_rows_are_the_identity():
     nan = torch.full((2, 3), torch.nan)
     m = torch.tensor([[0.0, -torch.inf, 1.0], [2.0, 3.0, -torch.inf]])
     keys = torch.zeros(2, 3, dtype=torch.int64)
-    found = without_blind(Means(m, nan, nan, nan, nan[..., None], keys))
+    found = without_blind(Means(m, nan, nan, nan, nan, nan[..., None], keys))
     blind = m.isneginf()
     for x in (found.top, found.t, found.norm, found.o[..., 0]):
         assert (x[blind] == 0).all()

@@ -6,7 +6,7 @@ import torch
 import attentropy as at
 from attentropy.core.resolve import Options, resolve
 from attentropy.kernels.tiled import sums, tiles
-from attentropy.kernels.tiled.sums import SumResults, empty, forward, normaliser
+from attentropy.kernels.tiled.sums import SumResults, divided, empty, forward, row_size
 from tests.cases import Shape
 
 SHAPE = Shape(queries=9, keys=13)
@@ -35,7 +35,7 @@ def test_sums_over_tiles(weights, tile, monkeypatch):
     got = forward(call)
     torch.testing.assert_close(got.o, f @ call.v.repeat_interleave(2, 1))
     torch.testing.assert_close(got.n1, f.abs().sum(-1))
-    torch.testing.assert_close(got.n2, f.square().sum(-1))
+    torch.testing.assert_close(got.n2, f.square().sum(-1).sqrt())
     top = s.masked_fill(~call.seen.dense(), -torch.inf).max(-1)
     torch.testing.assert_close(got.max_logit, top.values)
     assert torch.equal(got.argmax, top.indices)
@@ -55,8 +55,9 @@ def test_what_rows_are_multiplied_by(weights, want):
     q, k = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
     call = resolve(q, k, k, Options(weights=weights, mask=mask))
-    n1, n2 = torch.tensor([[[2.0, 0.0, 4.0]]]), torch.tensor([[[1.0, 0.0, 4.0]]])
-    torch.testing.assert_close(normaliser(call, n1, n2), torch.tensor([[want]]))
+    n1, n2 = torch.tensor([[[2.0, 0.0, 4.0]]]), torch.tensor([[[1.0, 0.0, 2.0]]])
+    got = divided(torch.ones(3), row_size(call, n1, n2))
+    torch.testing.assert_close(got, torch.tensor([[want]]))
 
 
 def test_blind_rows_have_no_strongest_key():

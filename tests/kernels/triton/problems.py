@@ -8,6 +8,8 @@ from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels.triton.problem import Problem
 
+LACKING = ("varentropy",)  # statistics that the kernels do not compute
+
 
 def call(q, k, v, *, scale=None, lo=None, hi=None, table=None, bias=None, visible=None, **terms):
     """A call with bounds or a table for a mask; scale 1 if not given."""

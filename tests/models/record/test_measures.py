@@ -67,6 +67,7 @@ def oracle(q, k, v, mask, counted, sink=None):
         "normalized_entropy": entropy / visible.double().log(),
         "lse": whole.logsumexp(-1),
         "top_probability": p[..., :9].amax(-1),
+        "varentropy": (p * (p.log().nan_to_num(neginf=0.0) + entropy[..., None]).square()).sum(-1),
         "collision": collision,
         "density": (visible * collision).rsqrt(),
         "noise_robustness": ((math.e - 1) * collision).rsqrt(),

@@ -74,3 +74,12 @@ def test_ntk_squeezes_the_slowest_wave_by_the_factor():
     assert (plain[-1] / ntk[-1]).item() == pytest.approx(4.0, rel=1e-5)
     squeezed = nn.RotaryPositions(scaling=nn.Interpolated(4.0)).waves(16).frequencies
     torch.testing.assert_close(squeezed, plain / 4)
+
+
+def test_angles_are_float64_in_float64_calls():
+    x = torch.ones(1, 1, 2, 6, dtype=torch.float64)
+    got = nn.RotaryPositions().rotate(x, first=100_000)
+    place = torch.arange(100_000, 100_002, dtype=torch.float64)[:, None]
+    angle = place * 10_000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
+    want = torch.cat([angle.cos() - angle.sin(), angle.cos() + angle.sin()], -1)
+    torch.testing.assert_close(got[0, 0], want, rtol=0.0, atol=1e-10)

@@ -26,6 +26,7 @@ def test_other_figures_draw_small_tables(name, tmp_path):
             "spread",
             *(f"{a}n={n}" for n in tables.SIZES for a in ("", "annealed ")),
         ],
+        "heat_capacity": ["x/x_c", "limit", *(f"n={n}" for n in tables.HEATED)],
         "entropy_length": ["n", "log n", "constant", "sqrt_log", "log", "hold", "exact"],
         "noise_error": [
             "n",

@@ -34,6 +34,20 @@ def test_rules_meet_at_the_reference_length():
     assert np.ptp(table["exact"][table["n"] >= 256]) < 1e-8
 
 
+def test_the_heat_capacity_rises_to_freezing_and_falls_beyond():
+    table = tables.heat_capacity()
+    x = table["x/x_c"]
+    for n in tables.HEATED:
+        heat = table[f"n={n}"]
+        assert heat[0] == 0
+        assert 0.4 < x[heat.argmax()] < 1
+        assert heat[-1] < 0.35 * heat.max()
+    np.testing.assert_allclose(
+        table["n=1000000000000"][x < 0.5], table["limit"][x < 0.5], rtol=0.01
+    )
+    assert table["limit"].max() == 2
+
+
 def test_temperature_of_contrastive_models():
     table = tables.worst_deficit()
     at = np.argmin(np.abs(table["tau"] - 0.07))

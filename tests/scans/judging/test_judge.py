@@ -4,8 +4,11 @@ import msgspec
 import pytest
 
 import attentropy as at
-from attentropy.models.slope import Slope, slopes
-from attentropy.scans.judging.judge import STEER, advise, diagnosed, judge, slopes_of
+from attentropy.models.losses.paired import Paired
+from attentropy.models.plan import Judged
+from attentropy.models.slope import slopes
+from attentropy.scans.judging.judge import advise, concluded, diagnosed, judge, slopes_of
+from attentropy.scans.schema import Excess, Remedy
 from tests.report.synthetic import change_heads, make_scan
 
 CALM = {
@@ -20,15 +23,11 @@ CALM = {
 def judged(**changes):
     """A scan of 1 x 2 calm heads at 64 and 256; head 0 is changed, by functions of the length."""
     scan = make_scan(layers=1, heads=2, lengths=(64, 256), trained=64, maps=0, calibrate=False)
+    scan.remedies = []
     for measure in scan.measures:
         change_heads(measure, **CALM)
         own = {name: new(measure.length) for name, new in changes.items()}
         measure.rows[0] = msgspec.structs.replace(measure.rows[0], **own)
-    return scan
-
-
-def sloped(scan, value):
-    scan.slopes = [[Slope(value)] * len(layer) for layer in scan.slopes]
     return scan
 
 
@@ -41,24 +40,23 @@ def test_calm_heads_have_no_findings():
 
 
 def test_findings_are_made_where_the_model_is_at_home():
-    found = diagnosed(judged(max_logit=lambda n: 100.0 if n == 64 else 1.0))
+    found = diagnosed(judged(max_logit=lambda n: 1e7 if n == 64 else 1.0))
     assert [finding.heads for finding in found] == [[(0, 0)]]
     assert found[0].severity == "critical"
-    assert names(judged(max_logit=lambda n: 100.0 if n == 256 else 1.0)) == []
+    assert names(judged(max_logit=lambda n: 1e7 if n == 256 else 1.0)) == []
 
 
-def test_blurring_is_judged_over_all_lengths_and_names_the_trained_one():
+def test_growth_is_described_over_all_lengths_and_offers_nothing():
     scan = judged(entropy=lambda n: 0.5 + math.log(n / 64))
-    found = diagnosed(scan)
-    assert [finding.name for finding in found] == ["blurring with length"]
-    assert found[0].call == "at.steer(model, scale=at.LogLengthFrom(64))"
+    (found,) = diagnosed(scan)
+    assert (found.name, found.severity, found.call) == ("entropy grows with length", "note", "")
 
 
 def test_a_scan_judges_as_diagnose_does_from_the_rows_in_its_file():
     scan = judged(sink_mass=lambda n: 0.9, entropy=lambda n: 0.5 + math.log(n / 64))
     judge(scan)
-    assert [f.name for f in scan.findings] == ["blurring with length", "sink"]
-    assert [f for f in scan.findings if f.name == "sink"] == at.diagnose(scan.measures[0].rows)
+    assert [f.name for f in scan.findings] == ["sink", "entropy grows with length"]
+    assert scan.findings[:1] == at.diagnose(scan.measures[0].rows)
     rows = [row for measure in scan.measures for row in measure.rows]
     assert scan.slopes == [list(slopes(rows).values())] == slopes_of(scan)
     assert scan.slopes[0][0].value == pytest.approx(1.0)
@@ -70,69 +68,85 @@ def test_a_scan_without_measures_has_nothing_to_say():
     scan.measures = []
     judge(scan)
     assert scan.slopes == scan.findings == scan.advice == []
+    assert scan.verdict is None
 
 
-def test_advice_names_the_calls_and_the_cost():
-    scan = make_scan(lengths=(64, 128, 512), trained=128, calibrate=False)
-    sloped(scan, 0.9)
-    first, second = advise(scan)
-    assert first.call == "at.steer(model, scale=at.LogLengthFrom(128))"
-    assert "times at 512" in first.text
-    assert second.call.startswith("plan = at.calibrate(model, batches, lengths=[128, 512])")
+def test_growth_of_entropy_alone_is_healthy_and_offers_nothing():
+    scan = judged(entropy=lambda n: 0.5 + math.log(n / 64))
+    for measure in scan.measures:
+        measure.loss = 3.0
+    judge(scan)
+    assert scan.verdict.state == "healthy"
+    assert scan.verdict.sentence.startswith("Healthy up to 256 tokens: the loss is 3.000 at 64")
+    assert scan.advice == []
 
 
-def test_calls_that_would_be_refused_are_not_advised():
-    scan = make_scan(lengths=(64, 128, 512), trained=128, calibrate=False)
-    sloped(scan, 0.9)
-    for measure in scan.measures:  # as attention that is computed by hand
-        change_heads(measure, head_dim=0)
-    (advice,) = advise(scan)
-    assert "computes attention by hand, which cannot be steered" in advice.text
-    assert advice.call == ""
+def test_a_finished_encoder_is_healthy_and_not_told_about_training():
+    scan = judged(max_logit=lambda n: 77.4, entropy=lambda n: 0.5 + math.log(n / 64))
+    for measure in scan.measures:
+        measure.loss = measure.perplexity = None
+    judge(scan)
+    assert scan.verdict.sentence == "Healthy up to 256 tokens: no head is broken."
+    assert not any("train" in f.advice or "diverge" in f.advice for f in scan.findings)
+    assert scan.advice == []
 
 
-def test_nothing_to_do_is_no_advice():
-    scan = make_scan(calibrate=False)
-    sloped(scan, 0.1)
+def test_broken_heads_are_a_fault():
+    scan = judged(perplexity=lambda n: 1.01)
+    judge(scan)
+    assert (scan.verdict.state, scan.verdict.breaks_at) == ("faulty", None)
+    assert scan.verdict.sentence.startswith(
+        "1 head is broken (1 collapsed); the loss does not rise"
+    )
+
+
+def test_a_loss_that_rises_on_the_same_text_breaks_whatever_is_known_of_training():
+    scan = judged()
+    scan.model.trained_length = None
+    for measure, rise in zip(scan.measures, (0.0, 0.3), strict=True):
+        measure.stretches = [2.0 + 0.1 * (i % 5) + rise + 0.01 * (i % 3) * rise for i in range(40)]
+    judge(scan)
+    assert (scan.verdict.state, scan.verdict.breaks_at) == ("breaks", 64)
+    assert scan.verdict.sentence.startswith("Breaks beyond 64 tokens: the same text loses 0.30")
+    assert scan.verdict.cause is None
+
+
+def remedy(name, after, error=0.01):
+    change = Paired(before=3.0, after=after, error=error, texts=9)
+    return Remedy(
+        name=name, call=f"at.steer(model, {name})", length=256, change=change,
+        perplexity_before=20.0, perplexity_after=math.exp(after),
+    )  # fmt: skip
+
+
+def test_only_what_helps_by_two_standard_errors_is_offered_the_best_first():
+    scan = judged()
+    scan.remedies = [remedy("best", 2.5), remedy("good", 2.9), remedy("unsure", 2.95, error=0.03),
+                     remedy("bad", 3.2)]  # fmt: skip
+    found = advise(scan)
+    assert [one.call for one in found] == ["at.steer(model, best)", "at.steer(model, good)"]
+    assert "3.000 → 2.500 (-0.500 ± 0.010)" in found[0].text
+
+
+def test_a_plan_that_fails_on_other_texts_is_not_offered():
+    scan = make_scan(lengths=(64, 256), trained=64)
+    scan.remedies = [remedy("plan of calibrate", 2.5)]
+    assert len(advise(scan)) == 1
+    worse = Paired(before=2.0, after=2.1, error=0.1, texts=4)
+    judged = Judged(length=256, last=64, held_out=True, change=worse, truncation=worse)
+    scan.plan = msgspec.structs.replace(scan.plan, judged=judged)
     assert advise(scan) == []
-    scan = make_scan(lengths=(64, 128), trained=128, calibrate=False)
-    sloped(scan, 0.9)
-    assert advise(scan) == []  # nothing is known beyond the trained length
 
 
-def test_heads_that_a_window_limits_are_no_reason_to_steer():
-    scan = make_scan(lengths=(64, 128, 512), trained=128, calibrate=False)
-    scan.slopes = [[Slope(1.0, "visible")] * 8 for _ in range(6)]
-    assert advise(scan) == []
-
-
-@pytest.mark.parametrize(
-    ("factor", "said"),
-    [
-        (0.5, "Steer with"),
-        (0.999, "Steer with"),
-        (1.0, "Leave the scales"),
-        (1.001, "Leave the scales"),
-        (1.5, "Leave the scales"),
-        (9.0, "Leave the scales"),
-    ],
-)
-def test_calibration_is_advised_only_if_it_helps(factor, said):
-    scan = make_scan()
-    *before, last = scan.plan.effects
-    last = msgspec.structs.replace(last, perplexity_after=factor * last.perplexity_before)
-    scan.plan = msgspec.structs.replace(scan.plan, effects=(*before, last))
-    (advice,) = advise(scan)
-    assert advice.text.startswith(said)
-    assert advice.call == (STEER if said == "Steer with" else "")
-
-
-def test_a_plan_without_a_perplexity_is_offered_for_what_it_holds():
-    scan = make_scan()
-    effects = [
-        msgspec.structs.replace(effect, perplexity_before=None, perplexity_after=None)
-        for effect in scan.plan.effects
-    ]
-    scan.plan = msgspec.structs.replace(scan.plan, effects=tuple(effects))
-    (advice,) = advise(scan)
-    assert advice.text == "Steer with the calibrated plan, which holds the entropy."
+def test_what_was_found_beyond_the_trained_length_stays_when_a_scan_is_judged_again():
+    scan = judged()
+    change = Paired(before=2.0, after=2.5, error=0.01, texts=9)
+    scan.verdict = concluded(scan, excess=[Excess(64, 256, change)], noticed_at=70, cause=None)
+    before = scan.verdict
+    assert (before.breaks_at, before.noticed_at) == (64, 70)
+    judge(scan)
+    assert scan.verdict == before
+    assert before.sentence == (
+        "Breaks at about 64 tokens, its trained length: from 70 on the loss is above that of "
+        "truncation to 64, by 0.50 ± 0.01 nats per token at 256."
+    )

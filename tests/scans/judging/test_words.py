@@ -1,7 +1,11 @@
 import pytest
 
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import Paired
+from attentropy.models.losses.probes import Gap
 from attentropy.models.slope import Slope
 from attentropy.scans.judging import words
+from attentropy.scans.schema import Verdict
 from tests.report.synthetic import make_scan
 
 
@@ -11,17 +15,50 @@ def sloped(value):
     return scan
 
 
-@pytest.mark.parametrize(
-    ("slope", "said"),
-    [
-        (0.1, "Attention keeps its focus up to 512 tokens."),
-        (0.5, "Attention loosens as the text grows to 512 tokens."),
-        (0.9, "Attention blurs as the text grows to 512 tokens."),
-        (None, "Attention measured at 512 tokens."),
-    ],
-)
-def test_headline_follows_the_median_slope(slope, said):
-    assert words.headline(sloped(slope)) == said
+def test_the_headline_is_the_verdict():
+    scan = sloped(0.9)
+    assert words.headline(scan) == "Attention measured at 512 tokens."
+    scan.verdict = Verdict(state="healthy", sentence="Healthy up to 512 tokens.")
+    assert words.headline(scan) == "Healthy up to 512 tokens."
+
+
+def test_the_trained_length_and_its_source_are_said():
+    scan = make_scan()
+    scan.model.trained_source = "max_position_embeddings"
+    assert "The trained length is 128 (max_position_embeddings)." in words.sentences(scan)
+    scan.model.trained_length = None
+    said = " ".join(words.sentences(scan))
+    assert "The trained length is not known, so that nothing beyond it is judged" in said
+
+
+def test_the_probes_are_told_or_why_there_are_none():
+    scan = make_scan()
+    change = Paired(before=2.0, after=2.5, error=0.1, texts=4)
+    parts = {
+        "damage": change,
+        "distance": change,
+        "dilution": change,
+        "length": 512,
+        "trained": 128,
+    }
+    gaps = [Gap(gap=600, farthest=663, change=change)]
+    for cause, said in (
+        (Cause(name="distance", probe="clipped", gaps=gaps, **parts),
+         "Short windows that reach as far lose +0.50 ± 0.10 at 663 nats per token."),
+        (Cause(name="dilution", probe="thinned", missing="There is no probe.", **parts),
+         "There is no probe."),
+    ):  # fmt: skip
+        scan.verdict = Verdict(state="breaks", sentence="Breaks.", cause=cause)
+        assert said in words.sentences(scan)
+
+
+def test_special_tokens_and_bad_texts_are_said():
+    scan = make_scan()
+    scan.input.special = "Every window begins with <s>, as the tokenizer adds them"
+    scan.input.warnings = ["100% of the tokens are unknown to the tokenizer"]
+    said = words.sentences(scan)
+    assert "Every window begins with <s>, as the tokenizer adds them." in said
+    assert "Beware: 100% of the tokens are unknown to the tokenizer." in said
 
 
 def test_sentences_count_heads_with_trouble_once():

@@ -2,8 +2,9 @@
 
 import pytest
 
+from attentropy.models.losses.probes import position_limit
 from attentropy.scans.errors import ScanError
-from attentropy.scans.loading.sources import Permissions, Placement, load, maximum_length
+from attentropy.scans.loading.sources import Permissions, Placement, load
 
 
 def get(name, **allowed):
@@ -65,7 +66,7 @@ def test_padding_rows_are_no_positions():
         max_position_embeddings=34,
         vocab_size=50,
     )
-    assert maximum_length(RobertaModel(config)) == 32
+    assert position_limit(RobertaModel(config)) == 32
 
 
 def test_learned_positions_limit_the_length(tmp_path):

@@ -22,7 +22,10 @@ def test_checking_and_its_refusals():
     found = lengths.check(np.array([64, 128]))
     assert found == [64, 128]
     assert {type(length) for length in found} == {int}
-    for wrong in ([128, 64], [64, 64], [1, 2], [0], [-4, 8], []):
+    for wrong in ([0], [-4, 8]):
+        with pytest.raises(ScanError, match="^lengths must be positive, got"):
+            lengths.check(wrong)
+    for wrong in ([128, 64], [64, 64], [1, 2], []):
         with pytest.raises(ScanError, match="^lengths must increase and be 2 or more, got"):
             lengths.check(wrong)
     for wrong in ("64", ["64"], [1.5, 2.5], [True, 2], 64, None):
@@ -60,7 +63,9 @@ def test_limits_are_named_and_the_others_go_on():
     ]
     _, skipped = lengths.usable([64, 512], model(), 400)
     assert skipped[0].reason == "the text has only 400 tokens"
-    with pytest.raises(ScanError, match="no length can be measured: 512: the model takes at most"):
+    with pytest.raises(
+        ScanError, match="none of lengths can be measured: 512: the model takes at most"
+    ):
         lengths.usable([512], model(maximum=100), 4000)
 
 

@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import attentropy as at
 from attentropy.core.statistics import NAMES
 from attentropy.scans.measuring import measure as module
-from attentropy.scans.measuring.measure import forward_rows, measure, text_loss
+from attentropy.scans.measuring.measure import forward_rows, measure
 from tests.rows import head_row
 from tests.scans.small_llama import llama
 
@@ -24,7 +23,9 @@ def pair():
     weights = torch.stack(output.attentions).double()
     model.set_attn_implementation("sdpa")
     ticks = []
-    found = measure(model, ids.split(3), tick=ticks.append)
+    both = measure(model, ids.split(3), tick=ticks.append)
+    found = both.measure
+    torch.testing.assert_close(both.losses.double().mean().float(), output.loss)
     assert ticks == [120, 80]
     return found, weights, output
 
@@ -122,16 +123,6 @@ def test_places_are_numbered_without_the_steps_of_generation():
     assert [(row.layer, row.index) for row in forward_rows(rows)] == [("a", 0), ("b", 1)]
 
 
-def test_chunks_of_the_loss_add_up():
-    logits = torch.randn(2, 300, 11, generator=torch.Generator().manual_seed(0))
-    ids = torch.randint(11, (2, 300), generator=torch.Generator().manual_seed(1))
-    total, count = text_loss(logits, ids)
-    whole = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-    assert count == 598
-    assert total / count == pytest.approx(float(whole), rel=1e-6)
-    assert text_loss(None, ids) == (0.0, 0)
-
-
 def test_an_encoder_has_statistics_and_no_perplexity():
     from transformers import BertConfig, BertModel
 
@@ -143,7 +134,10 @@ def test_an_encoder_has_statistics_and_no_perplexity():
         intermediate_size=16,
     )
     model = BertModel(config).eval()
-    found = measure(model, [torch.randint(50, (2, 20))], tick=lambda tokens: None)
+    both = measure(model, [torch.randint(50, (2, 20))], tick=lambda tokens: None)
+    assert both.losses is None
+    found = both.measure
+    assert found.loss_by_position == []
     assert found.perplexity is None
     assert not found.rows[0].causal
     assert set(found.profiles[0].visible) == {20.0}

@@ -22,6 +22,7 @@ def command(name: str, out: Path | None, as_json: bool) -> None:
 
 def _write(name: str, out: Path | None) -> Path:
     from attentropy.report import run_page, scan_page
+    from attentropy.report.run import NUMBERS
     from attentropy.scans.store import load, write_atomically
     from attentropy.training.runstore import find, read
 
@@ -31,7 +32,7 @@ def _write(name: str, out: Path | None) -> Path:
         target = given.with_suffix(".html") if given.is_file() else given / "report.html"
     else:
         found = find(name)
-        page = run_page(read(found))
+        page = run_page(read(found, most=NUMBERS))
         target = found.with_suffix(".html")
     check_file(out)
     target = out or target

@@ -1,10 +1,12 @@
 """`attentropy scan`: from a model to scan.json and report.html, with a summary on the way."""
 
+import itertools
 import json
+import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +23,32 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 FILE = click.Path(path_type=Path)
 
 
-@click.command()
+class _ScanCommand(click.Command):
+    """A command whose --lengths are one argument: numbers after a space get an explanation."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--lengths" in args:
+            after = args[args.index("--lengths") + 1 :]
+            numbers = list(itertools.takewhile(lambda word: word.strip(",").isdigit(), after))
+            if len(numbers) > 1:
+                joined = ",".join(word.strip(",") for word in numbers)
+                ctx.fail(f"--lengths takes commas and no spaces: --lengths {joined}")
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_ScanCommand)
 @click.argument("model", required=False)
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
 @click.option("--lengths", help="Such as 64,128,256; by default up to 4 times the trained length.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
               help="Windows of the longest length in a forward pass.")  # fmt: skip
+@click.option("--trained", type=click.IntRange(2), metavar="N",
+              help="The trained length, where the model does not say it.")  # fmt: skip
+@click.option("--tokens-per-length", type=click.IntRange(2), metavar="N",
+              help="Tokens read at each length (default: --batch windows).")  # fmt: skip
+@click.option("--quick", is_flag=True,
+              help="Read one window of the longest length, no more.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
@@ -57,9 +78,10 @@ def command(model: str | None, **options: Any) -> None:
 def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.cli.models.scan_summary import machine, progress, show
     from attentropy.report import scan_page
+    from attentropy.scans.judging.remedies import POSITIONS
     from attentropy.scans.store import save, write_atomically
 
-    other = _load("--compare", options["compare"]) if options["compare"] else None
+    other = _load("compare", options["compare"]) if options["compare"] else None
     try:
         # the embedded model is too small to be shared between threads
         alone = model is None and options["threads"] is None
@@ -74,6 +96,8 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
         raise
     if scan.plan is not None:
         write_atomically(out / "plan.json", scan.plan.to_json().encode())
+    if scan.positions is not None:
+        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
     write_atomically(out / "report.html", scan_page(scan, other).encode())
     save(out, scan)
     if options["as_json"]:
@@ -93,16 +117,18 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     lengths = None if options["lengths"] is None else parse(options["lengths"])
     if options["texts"] and options["tokens"]:
         raise ScanError("{text} and {tokens} exclude each other")
+    if options["quick"] and options["tokens_per_length"]:
+        raise ScanError("{quick} and {tokens_per_length} exclude each other")
     going_on = options["resume"] and (out / "scan.json").exists()
-    done = _load("--resume", out) if going_on else None
+    done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(
         pickle=options["allow_pickle"],
         remote_code=options["trust_remote_code"],
         download=options["allow_download"],
     )
     placement = sources.Placement(options["dtype"], options["device"])
-    source = sources.load(model, placement, permissions)
-    tokens = _tokens(source, options)
+    source = sources.load(model, placement, permissions, count=loading(listener))
+    tokens = tokens_of(source, options)
     provenance = Provenance(
         model=source.about,
         text=tokens.about,
@@ -110,6 +136,7 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         load=source.call,
         label=source.decode,
         began=began,
+        folder=out.as_posix(),
     )
     return scan(
         source.model,
@@ -117,11 +144,29 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         lengths=lengths,
         batch=options["batch"],
         calibrate=options["calibrate"],
+        trained=options["trained"],
+        tokens_per_length=1 if options["quick"] else options["tokens_per_length"],
         provenance=provenance,
         done=done,
         listener=listener,
         keep=lambda partial: save(out, partial),
     )
+
+
+def loading(listener: "Listener") -> Callable[[int, int], None]:
+    """Tells a listener of the tensors of a GGUF file while they are read.
+
+    Args:
+        listener: what shows it.
+    """
+
+    def count(done: int, total: int) -> None:
+        if done == 1:
+            listener.stage("loading the model")
+            listener.begin(total)
+        listener.advance(1)
+
+    return count
 
 
 def parse(text: str) -> list[int]:
@@ -133,13 +178,19 @@ def parse(text: str) -> list[int]:
     from attentropy.scans.errors import ScanError
 
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(re.fullmatch("-?[0-9]+", part) for part in parts):
         rule = "{lengths} must be integers such as 64,128,256, got {given!r}"
         raise ScanError(rule, given=text)
     return [int(part) for part in parts]
 
 
-def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
+def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
+    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+
+    Args:
+        source: the model, with its tokenizer.
+        options: of the command line.
+    """
     from attentropy.scans.loading import inputs
 
     inputs.check_reads_text(source.model)
@@ -149,15 +200,15 @@ def _tokens(source: "Source", options: dict[str, Any]) -> "Tokens":
     return inputs.from_texts(texts, source) if texts else inputs.from_sample(source)
 
 
-def _load(option: str, path: Path) -> "Scan":
-    """The scan that an option names; errors begin with the option."""
+def _load(argument: str, path: Path) -> "Scan":
+    """The scan that an argument names; errors begin with its option."""
     from attentropy.scans.errors import ScanError
     from attentropy.scans.store import load
 
     try:
         return load(path)
     except ScanError as error:
-        raise ScanError("{option} {why}", option=option, why=error) from error
+        raise ScanError(f"{{{argument}}} {{why}}", why=error) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -33,7 +34,10 @@ class _Bar(Listener):
         self.bar.update(self.task, description=escape(text))
 
     def begin(self, total: int) -> None:
-        self.bar.update(self.task, total=total, completed=0)
+        self.bar.reset(self.task, total=total)
+
+    def more(self, work: int) -> None:
+        self.bar.update(self.task, total=(self.bar.tasks[self.task].total or 0) + work)
 
     def advance(self, work: int) -> None:
         self.bar.advance(self.task, work)
@@ -52,11 +56,15 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("after"),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("·"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # speed is that since the beginning: work is counted in what it costs, and passes are long
+    options: dict[str, Any] = {"speed_estimate_period": 86400.0, "transient": True}
+    with Progress(*columns, console=Console(stderr=True), **options) as bar:
         yield _Bar(bar)
 
 
@@ -79,14 +87,43 @@ def show(scan: Scan, out: Path) -> None:
         more = " …" if len(finding.heads) > 6 else ""
         text = f"{finding.name}: {len(finding.heads)} heads ({heads}{more}); {finding.evidence}"
         console.print(f"{MARKS[finding.severity]} {escape(text)}", highlight=False)
-    for advice in scan.advice:
-        console.print(f"[bold green]→[/] {escape(advice.text)}", highlight=False)
-        for line in advice.call.splitlines():
-            console.print(f"    [bold]{escape(line)}[/]", highlight=False)
+    if scan.remedies:
+        console.print(_remedies(scan))
+    _offer(console, scan)
     console.print(f"\nReport: {escape(str(out / 'report.html'))}", highlight=False, soft_wrap=True)
     console.print(f"Data:   {escape(str(out / 'scan.json'))}", highlight=False, soft_wrap=True)
     if scan.plan is not None:
         console.print(f"Plan:   {escape(str(out / 'plan.json'))}", highlight=False, soft_wrap=True)
+
+
+def _remedies(scan: Scan) -> Table:
+    """All that was tried, the best first."""
+    table = Table(box=None, padding=(0, 2), header_style="dim", title_justify="left")
+    table.add_column(f"tried at {scan.remedies[0].length:,} tokens")
+    for name in ("loss past the trained length", "± error", "perplexity, all tokens", "helps"):
+        table.add_column(name, justify="right")
+    for remedy in scan.remedies:
+        change = remedy.change
+        table.add_row(
+            remedy.name,
+            f"{change.before:.3f} → {change.after:.3f}",
+            "–" if change.error is None else f"{change.error:.3f}",
+            f"{remedy.perplexity_before:.3f} → {remedy.perplexity_after:.3f}",
+            "yes" if change.helps else "no",
+        )
+    return table
+
+
+def _offer(console: Console, scan: Scan) -> None:
+    """The best remedy that helps, as lines that run where they are pasted."""
+    if not scan.advice:
+        if scan.remedies:
+            console.print("Nothing that was tried helps by two standard errors.", highlight=False)
+        return
+    best = scan.advice[0]
+    console.print(f"[bold green]→[/] {escape(best.text)}", highlight=False)
+    for line in [*scan.call.splitlines()[:-1], best.call]:
+        console.print(f"    [bold]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
 
 def machine(scan: Scan, out: Path) -> dict[str, Any]:
@@ -103,6 +140,11 @@ def machine(scan: Scan, out: Path) -> dict[str, Any]:
         "plan": None if scan.plan is None else str(out / "plan.json"),
         "model": scan.model.name,
         "headline": words.headline(scan),
+        "verdict": None if scan.verdict is None else to_builtins(scan.verdict),
+        "trained_length": scan.model.trained_length,
+        "trained_source": scan.model.trained_source,
+        "special": scan.input.special,
+        "warnings": scan.input.warnings,
         "heads": scan.heads,
         "healthy": scan.heads - len(words.troubled(scan)),
         "median_slope": words.median_slope(scan),
@@ -118,6 +160,20 @@ def machine(scan: Scan, out: Path) -> dict[str, Any]:
         "skipped": [{"length": s.length, "reason": s.reason} for s in scan.skipped],
         "findings": [
             {"name": f.name, "severity": f.severity, "heads": f.heads} for f in scan.findings
+        ],
+        "remedies": [
+            {
+                "name": r.name,
+                "call": r.call,
+                "length": r.length,
+                "before": r.change.before,
+                "after": r.change.after,
+                "error": r.change.error,
+                "helps": r.change.helps,
+                "perplexity_before": r.perplexity_before,
+                "perplexity_after": r.perplexity_after,
+            }
+            for r in scan.remedies
         ],
         "advice": [{"text": a.text, "call": a.call} for a in scan.advice],
     }

@@ -16,8 +16,7 @@ from attentropy.cli.failures import needs
 def command(folder: Path, host: str, port: int) -> None:
     """List the scans and runs below DIR on a local web page, read-only, refreshed as they grow."""
     needs("attentropy serve", "serve", "uvicorn", "starlette")
-    import uvicorn
-
+    from attentropy.report.listening import serve
     from attentropy.report.server import application, is_loopback
 
     app = application(folder, host=host)
@@ -26,7 +25,7 @@ def command(folder: Path, host: str, port: int) -> None:
     with _listen(host, port) as listener:
         place = f"http://{host}:{listener.getsockname()[1]}/"
         click.echo(f"Serving {folder} at {place} (Ctrl-C stops)")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+        serve(app, listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -39,8 +39,8 @@ def command(
     """Run the experiment NAME, or `list` all of them.
 
     Writes results.json, results.csv, figures and summary.md into the directory --out, which is
-    lab-results/NAME if not given. A run may be interrupted at any moment: --resume completes it to
-    the same numbers.
+    lab-results/NAME if not given, and lab-results/NAME-quick with --quick. A run may be interrupted
+    at any moment: --resume completes it to the same numbers.
     """
     if name == "list":
         _list(as_json)

@@ -1,6 +1,7 @@
 """`attentropy export RUN`: every number of a run as a table, one line per step, layer and head."""
 
 import csv
+import itertools
 import json
 import math
 import sys
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from attentropy.training.runstore import StoredRun
 
 ENDINGS = {".json": "json", ".parquet": "parquet"}
+GROUP = 50_000  # lines of a Parquet file that are held in memory
 
 
 @click.command()
@@ -36,7 +38,7 @@ def command(run: str, kind: str | None, out: Path | None) -> None:
     if kind == "parquet":
         needs("--parquet", "parquet", "pyarrow")
     check_file(out)
-    stored = runstore.read(run)
+    stored = runstore.read(run, last=0)
     if kind == "parquet":
         out = out or Path(f"{stored.name}.parquet")
     with writing(out):
@@ -52,14 +54,16 @@ def columns(run: "StoredRun") -> list[str]:
 
 
 def lines(run: "StoredRun") -> Iterator[list[Any]]:
-    """One line per step, layer and head; a number that does not exist is None."""
-    losses = dict(run.losses)
-    for i, step in enumerate(run.steps):
-        for j, layer in enumerate(run.layers):
-            for head in range(run.heads[j]):
-                numbers = (table[i][j][head] for table in run.metrics.values())
-                known = (n if math.isfinite(n) else None for n in numbers)
-                yield [step, losses.get(step), layer, head, *known]
+    """One line per step, layer and head, read sample by sample; no number is None."""
+    from attentropy.training.runstore import samples
+
+    places = [
+        (name, h) for name, heads in zip(run.layers, run.heads, strict=True) for h in range(heads)
+    ]
+    for step, loss, table in samples(run.path):
+        for (layer, head), numbers in zip(places, table.T.tolist(), strict=True):
+            known = (n if math.isfinite(n) else None for n in numbers)
+            yield [step, loss, layer, head, *known]
 
 
 def _text(run: "StoredRun", out: Path | None, write: "Callable[[StoredRun, TextIO], None]") -> None:
@@ -89,8 +93,14 @@ def _parquet(run: "StoredRun", out: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
+    kinds = {"step": pyarrow.int64(), "layer": pyarrow.string(), "head": pyarrow.int64()}
     names = columns(run)
-    values = list(zip(*lines(run), strict=True)) or [()] * len(names)
-    table = pyarrow.table({name: list(column) for name, column in zip(names, values, strict=True)})
-    parquet.write_table(table, out)
-    click.echo(f"{out}: {table.num_rows} lines", err=True)
+    schema = pyarrow.schema([(name, kinds.get(name, pyarrow.float64())) for name in names])
+    count = 0
+    with parquet.ParquetWriter(out, schema) as writer:
+        source = lines(run)
+        while part := list(itertools.islice(source, GROUP)):
+            values = [list(column) for column in zip(*part, strict=True)]
+            writer.write_table(pyarrow.table(values, schema=schema))
+            count += len(part)
+    click.echo(f"{out}: {count} lines", err=True)

@@ -48,9 +48,9 @@ def _line(path: Path) -> dict[str, object]:
 
 def _print(found: list[dict[str, object]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("run", "started", "state", "step", "loss", "layers", "heads", "alerts")
+    table = Table(Column("run", overflow="fold", min_width=12), "started", "state", "step", "loss", "layers", "heads", "alerts")
     for line in found:
         if "error" in line:
             table.add_row(str(line["run"]), "", str(line["error"]))

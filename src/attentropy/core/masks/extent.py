@@ -88,6 +88,20 @@ def check_broadcast(name: str, value: Tensor, shape: tuple[int, ...]) -> None:
         raise ArgumentError(name, f"broadcastable to [B,H,Q,K] = {list(shape)}", list(value.shape))
 
 
+def summed(a: Tensor, b: Tensor) -> Tensor:
+    """a + b in float32 or better: of two numbers in low precision the sum may need more digits.
+
+    Args:
+        a: numbers to add to logits.
+        b: others, in a shape that broadcasts.
+
+    >>> summed(torch.ones(1, dtype=torch.bfloat16), torch.tensor([2**-8], dtype=torch.bfloat16))
+    tensor([1.0039])
+    """
+    wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    return a.to(wide) + b.to(wide)
+
+
 def check_table(name: str, x: Tensor, extent: Extent) -> Tensor:
     """A table with all four dimensions; raises unless it broadcasts to [B,H,Q,K] on the device.
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.core.masks.extent import Extent, Where, check_broadcast
+from attentropy.core.masks.extent import Extent, Where, check_broadcast, summed
 from attentropy.core.masks.misuse import takes_indices
 
 
@@ -320,7 +320,7 @@ def _meet(
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
-    return a + b
+    return summed(a, b)
 
 
 def _union(a: Mask, b: Mask) -> tuple[Bound | None, Bound | None, bool]:

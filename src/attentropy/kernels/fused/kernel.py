@@ -13,7 +13,7 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.weights import Softmax
-from attentropy.kernels import softmax_results
+from attentropy.kernels import noise, softmax_results
 from attentropy.kernels.fused import library
 from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
 from attentropy.kernels.packing import INPUTS
@@ -40,8 +40,8 @@ def lacks(call: Call) -> str | None:
         return "the additive score"
     if call.seen.predicate is not None:
         return "a tile predicate mask"
-    if call.dropout:
-        return "dropout"
+    if call.dropout and call.seen.origin is not None:
+        return "dropout of a part of a longer sequence"
     for x in (call.q, call.k, call.v):
         if x.dtype not in _DTYPES:
             return f"{str(x.dtype).removeprefix('torch.')} inputs"
@@ -75,11 +75,11 @@ def forward(call: Call) -> SoftmaxResults:
     lib = _library()
     x = _readable(call, lib)
     shape = x.q.shape[:3]
-    out = _empty_like_queries(x.q, x.v.shape[3])
+    out = _empty_like_rows(x.q, x.v.shape[3])
     entropy = torch.empty(shape, dtype=torch.float32, device=x.q.device)
-    lse, max_logit, collision, log_l = [torch.empty_like(entropy) for _ in range(4)]
+    lse, max_logit, collision, varentropy, log_l = [torch.empty_like(entropy) for _ in range(5)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
-    results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, log_l)
+    results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, varentropy, log_l)
     lib.forward(block(_of_call(x), _of_results(results)))
     return results if x is call else results._replace(out=out.to(call.v.dtype))
 
@@ -98,7 +98,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = grads["out"]
     dout = results.out.new_zeros(()).expand_as(results.out) if dout is None else dout
-    dout = _paired(_unit_stride(dout.to(x.q.dtype)))
+    dout = _paired(dout.to(x.q.dtype))
     flowing = {n: _row_gradient(grads.get(n)) for n in softmax_results.FLOWING[1:]}
     found = _empty_gradients(x, needs)
     fields = {f"d{n}": heads(g) if g.dim() == 4 else pointer(g) for n, g in found.items()}
@@ -112,7 +112,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
 def _empty_gradients(x: Call, needs: Needs) -> dict[str, Tensor]:
     """Room for gradients: q, k and v are always written, of others those that are needed."""
     here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
-    found = {name: torch.empty_like(getattr(x, name)) for name in ("q", "k", "v")}
+    found = {name: _empty_like_rows(t, t.shape[3]) for name, t in zip("qkv", x[:3], strict=True)}
     if needs["scale"]:
         found["scale"] = torch.empty(x.q.shape[:3], **here)
     if needs["bias"] and x.bias is not None:
@@ -144,12 +144,13 @@ def _readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
     """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16."""
     if _is_readable(x):
         return x
-    q, k, v = (_unit_stride(t.detach()) for t in x[:3])
+    q, k, v = (t.detach() for t in x[:3])
     if not q.dtype == k.dtype == v.dtype == torch.float32:
         even = q.shape[3] % 2 == v.shape[3] % 2 == 0
         bf16 = q.dtype == k.dtype == v.dtype == torch.bfloat16
         native = pairs and even and bf16 and lib.bf16
         q, k, v = (_paired(t) if native else t.to(torch.float32) for t in (q, k, v))
+    q, k, v = (_unit_stride(t) for t in (q, k, v))  # after conversions, which may permute strides
     small = {
         name: None if t is None else t.detach().to(torch.float32)
         for name, t in (("scale", x.scale), ("bias", x.bias))
@@ -177,19 +178,21 @@ def _unit_stride(x: Tensor) -> Tensor:
 
 def _paired(x: Tensor) -> Tensor:
     """With every row at a multiple of four bytes, so that two bf16 are read as one word."""
+    x = _unit_stride(x)
     if x.dtype != torch.bfloat16 or not (x.data_ptr() % 4 or any(s % 2 for s in x.stride()[:3])):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _empty_like_queries(q: Tensor, width: int) -> Tensor:
-    """[B,H,Q,width] laid out as q is: heads inside tokens if q comes from such a view."""
-    batch, heads, queries, dim = q.shape
-    if width == dim and q.is_contiguous():
-        return torch.empty_like(q)
-    if heads > 1 and q.stride(1) < q.stride(2):
-        return q.new_empty(batch, queries, heads, width).transpose(1, 2)
-    return q.new_empty(batch, heads, queries, width)
+def _empty_like_rows(x: Tensor, width: int) -> Tensor:
+    """[B,H,N,width] laid out as x is, heads inside tokens or not, in memory of its own.
+
+    Not empty_like: of a view whose strides are tied it makes a last stride other than 1.
+    """
+    batch, heads, rows, _ = x.shape
+    if heads > 1 and x.stride(1) < x.stride(2):
+        return x.new_empty(batch, rows, heads, width).transpose(1, 2)
+    return x.new_empty(batch, heads, rows, width)
 
 
 def _of_call(x: Call) -> dict[str, Words]:
@@ -235,6 +238,9 @@ def _add_terms(fields: dict[str, Words], x: Call) -> None:
         fields["slopes"] = pointer(x.slopes)
     if x.softcap is not None:
         fields["softcap"] = (x.softcap,)
+    if x.dropout:
+        fields["kept"], fields["least"] = (1 / (1 - x.dropout),), (noise.least(x.dropout),)
+        fields["seed"] = (0 if x.seed is None else int(x.seed),)
 
 
 def _pairs(x: Call) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ bound b = s / log 2 comes out of the product itself, 2^b = e^s is one pass of ex
 the time of torch.exp and half that of softmax on some processors), and where the bound is small
 no maximum is subtracted first:
 
-    l = sum 2^b,  t = sum b 2^b,  c = sum 4^b,  o = sum 2^b v.
+    l = sum 2^b,  t = sum b 2^b,  u = sum (b - t/l)^2 2^b,  c = sum 4^b,  o = sum 2^b v.
 """
 
 import math
@@ -18,7 +18,7 @@ from attentropy.core.call import Call
 from attentropy.core.states import blind, pivot
 from attentropy.core.weights import Gumbel
 from attentropy.kernels.tiled import tiles
-from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
+from attentropy.kernels.tiled.means import Means, collect, largest, moments, without_blind
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler, dropped, logits, mix
 
 BIT = math.log(2.0)
@@ -59,23 +59,23 @@ def _size(x: Tensor) -> float:
 def rows(tiler: Tiler, *, bound: float) -> Means:
     """Means of all rows; `tiler` gives products in bits."""
     near = bound <= _NEAR
-    m, l, t, norm, out, argmax = collect(tiler, partial(_block, tiler, near=near))
-    m, t, top = m * BIT, t.mul_(BIT).div_(l), l.reciprocal()
+    m, l, t, spread, norm, out, argmax = collect(tiler, partial(_block, tiler, near=near))
+    m, t, spread, top = m * BIT, t.mul_(BIT), spread.mul_(BIT**2), l.reciprocal()
     if near:
         alone = tiler.call.visible == 1  # such rows have no entropy at all
         top = m.exp().mul_(top).clamp_(max=1.0).masked_fill_(alone, 1.0)
         t = t.sub_(m).clamp_(max=0.0).masked_fill_(alone, 0.0)
-    found = Means(m, top, t, norm.div_(l), out, argmax)
+    found = Means(m, top, t, spread, norm.div_(l), out, argmax)
     return without_blind(found) if m.isneginf().any() else found
 
 
 def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
-    """m, l, t, the root of c, o / l and the key of m, in bits, of a block of rows."""
+    """m, l, t / l, u / l, the root of c, o / l and the key of m, in bits, of a block of rows."""
     ranges = tiler.key_ranges(block)
     if not ranges:
         b, h, r = block.count
-        m, l, t, c, o, _, argmax = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
-        return m, l, t, c, o, argmax
+        state = blind((b * h, tiler.group * r), tiler.v.shape[-1], like=tiler.q)
+        return *state[:6], state.argmax
     (keys,) = ranges
     s = logits(tiler, block, keys)
     m, argmax = largest(s)
@@ -86,7 +86,7 @@ def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
     l, norm = e.sum(-1), torch.linalg.vector_norm(e, dim=-1)
     if tiler.hides:
         z.clamp_(min=-1e4)  # e is 0 there; 0 * -inf would be NaN
-    t = z.mul_(e).sum(-1)
+    t, spread = moments(tiler, z, e, l)
     if keys.start:
         argmax.add_(keys.start)
-    return m, l, t, norm, o.div_(l[..., None]), argmax
+    return m, l, t, spread, norm, o.div_(l[..., None]), argmax

@@ -29,4 +29,4 @@ def harden(call: Call, soft: Rows) -> Rows:
         out = out + (soft.out - soft.out.detach())
     sure = (~unseen).to(soft.collision.dtype)
     zero = torch.zeros_like(sure)
-    return Rows(out, zero, soft.max_logit, soft.max_logit, soft.argmax, sure, log_l=zero)
+    return Rows(out, zero, soft.max_logit, soft.max_logit, soft.argmax, sure, None, zero, zero)

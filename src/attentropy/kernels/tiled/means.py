@@ -15,12 +15,14 @@ _CHUNK = 128
 class Means(NamedTuple):
     """A row state in terms of p = softmax(s), which saves passes.
 
-    m, the largest p = 1/l, the mean of s - m, the norm of p, the mean of v, the key of m.
+    m, the largest p = 1/l, the mean of s - m, the variance of s, the norm of p, the mean of v, the
+    key of m.
     """
 
     m: Tensor
     top: Tensor
     t: Tensor
+    spread: Tensor
     norm: Tensor
     o: Tensor
     argmax: Tensor
@@ -32,24 +34,26 @@ class Means(NamedTuple):
     def state(self) -> RowState:
         """The row state, for merging."""
         l, argmax = self.total(), self.argmax
-        c = (l * self.norm).square_()
+        u, c = l * torch.addcmul(self.spread, self.t, self.t), (l * self.norm).square_()
         visible = torch.zeros_like(argmax)  # the call counts them
-        return RowState(self.m, l, l * self.t, c, l[..., None] * self.o, visible, argmax)
+        return RowState(self.m, l, l * self.t, u, c, l[..., None] * self.o, visible, argmax)
 
     @classmethod
     def of(cls, state: RowState) -> "Means":
         """The means of a row state."""
-        m, l, t, c, o, _, argmax = state
+        m, l, t, u, c, o, _, argmax = state
         top = l.reciprocal().masked_fill_(l == 0, 0.0)
-        return cls(m, top, t * top, c.sqrt() * top, o * top[..., None], argmax)
+        mean = t * top
+        spread = torch.addcmul(u * top, mean, mean, value=-1.0).clamp_(min=0.0)
+        return cls(m, top, mean, spread, c.sqrt() * top, o * top[..., None], argmax)
 
 
 def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Six tensors of the whole call, as Means has them, from those of its blocks of rows."""
+    """Seven tensors of the whole call, as Means has them, from those of its blocks of rows."""
     sizes, width = tiler.q.shape[:3], tiler.v.shape[-1]
     out = tiler.call.v.new_empty(*sizes, width)
     argmax = torch.empty(sizes, dtype=torch.int64, device=out.device)
-    found = (*tiler.q.new_empty(4, *sizes), out, argmax)
+    found = (*tiler.q.new_empty(5, *sizes), out, argmax)
     for block in tiler.blocks():
         for target, value in zip(found, compute(block), strict=True):
             tiler.put(block, target, value)
@@ -59,9 +63,22 @@ def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> 
 def without_blind(rows: Means) -> Means:
     """Rows that see nothing of a tile are the identity, not 0/0."""
     unseen = rows.m.isneginf()
-    top, t, norm = (x.masked_fill(unseen, 0.0) for x in (rows.top, rows.t, rows.norm))
+    top, t, spread, norm = (x.masked_fill(unseen, 0.0) for x in rows[1:5])
     o = rows.o.masked_fill(unseen[..., None], 0.0)
-    return Means(rows.m, top, t, norm, o, rows.argmax.masked_fill(unseen, -1))
+    return Means(rows.m, top, t, spread, norm, o, rows.argmax.masked_fill(unseen, -1))
+
+
+def moments(
+    tiler: Tiler, z: Tensor, weights: Tensor, total: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance of z under weights that add up to `total`.
+
+    The variance is taken about the mean, so that nothing cancels. z and weights are overwritten.
+    """
+    room = tiler.buffer("inner", tuple(z.shape))
+    mean = torch.mul(z, weights, out=room).sum(-1).div_(total)
+    spread = weights.mul_(z.sub_(mean[..., None])).mul_(z).sum(-1)
+    return mean, spread.div_(total)
 
 
 def largest(s: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 Forward: each tile gives a row state, and states merge. Backward: tiles are recomputed from the
 saved maximum m and log l; with delta = dout . out the gradient of a logit is
 
-    ds = p (dout . v - delta + dlse - dH (log p + H) + 2 dC (p - C)).
+    ds = p (dout . v - delta + dlse - dH y + 2 dC (p - C) + dV (y^2 + 2 y - V)),  y = log p + H.
 """
 
 from functools import partial
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.states import blind, merge, pivot
+from attentropy.core.weights import Decay, own
 from attentropy.kernels import softmax_results
 from attentropy.kernels.mass import counted
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
@@ -21,7 +22,7 @@ from attentropy.kernels.softmax_results import SoftmaxResults
 from attentropy.kernels.tiled import bounded, sums
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
-from attentropy.kernels.tiled.means import Means, collect, largest, without_blind
+from attentropy.kernels.tiled.means import Means, collect, largest, moments, without_blind
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
     Tiler,
@@ -39,7 +40,21 @@ _NEAR = 8.0
 
 
 def lacks(call: Call) -> str | None:
-    """None: it serves every call."""
+    """What the call needs that this kernel has not, in words; None if it can serve.
+
+    It serves every call but those that need gradients of the weights themselves.
+    """
+    weigh = own(call.weights)
+    if weigh is not None and torch.compiler.is_compiling():
+        return "torch.compile of weights of your own"
+    if not torch.is_grad_enabled():
+        return None
+    if isinstance(call.weights, Decay):
+        rate = call.weights.rate
+        learned = isinstance(rate, Tensor) and rate.requires_grad
+        return "gradients of the rate of Decay" if learned else None
+    if weigh is not None and weigh(call.q.new_zeros(1, 1, 1, 1)).requires_grad:
+        return "gradients of what weights of your own are made of"
     return None
 
 
@@ -82,17 +97,19 @@ def _rows(tiler: Tiler) -> Means:
 
 
 def _results(rows: Means, tiler: Tiler) -> SoftmaxResults:
-    m, t, out, argmax = rows.m, rows.t, rows.o, rows.argmax
+    m, t, spread, out, argmax = rows.m, rows.t, rows.spread, rows.o, rows.argmax
     collision, visible = rows.norm.square(), tiler.call.visible
     lost = lost_rows(tiler, m)  # they have no distribution
     if lost.any():
-        t, collision = (x.masked_fill(lost, torch.nan) for x in (t, collision))
+        t, spread, collision = (x.masked_fill(lost, torch.nan) for x in (t, spread, collision))
         out = out.masked_fill(lost[..., None], torch.nan)
         argmax = torch.where(lost, first_seen(tiler), argmax)
     log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
     lse = torch.where(m.isinf(), m, m + log_l)
+    entropy = log_l - t
+    spread = spread.masked_fill(entropy == 0, 0.0)
     # m is a part of a tensor, which operators must not return
-    return SoftmaxResults(out, log_l - t, lse, m.clone(), argmax, collision, log_l)
+    return SoftmaxResults(out, entropy, lse, m.clone(), argmax, collision, spread, log_l)
 
 
 def _block(tiler: Tiler, block: RowBlock) -> Means:
@@ -121,9 +138,9 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     norm = torch.linalg.vector_norm(p, dim=-1)
     if tiler.hides:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
-    t = z.mul_(p).sum(-1)
+    t, spread = moments(tiler, z, p, 1.0)
     t = t if far else t.sub_(base).clamp_(max=0.0)
-    found = Means(m, top, t, norm, o, argmax.add_(keys.start))
+    found = Means(m, top, t, spread, norm, o, argmax.add_(keys.start))
     return without_blind(found) if tiler.hides else found
 
 
@@ -141,6 +158,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     tiler = Tiler(call)
     total = GradientSums(tiler, needs)
     flow = _RowFlow.of(tiler, results, grads)
+    tiler.expect(flow.constant, flow.slope)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
             _backward_tile(tiler, block, keys, flow=flow, total=total)
@@ -150,33 +168,37 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
 class _RowFlow(NamedTuple):
     """What the gradient of a row's logits needs, each [B,H,Q] but the first.
 
-    ds = p (d_out . v + constant - d_entropy log p + 2 d_collision p)
+    ds = p (d_out . v + constant + slope y + d_varentropy y^2 + 2 d_collision p), y = log p + H
     """
 
     d_out: Tensor | None
     m: Tensor
     log_l: Tensor
     constant: Tensor
-    d_entropy: Tensor | None
+    entropy: Tensor
+    slope: Tensor | None
     d_collision: Tensor | None
+    d_varentropy: Tensor | None
 
     @classmethod
     def of(cls, tiler: Tiler, results: SoftmaxResults, grads: Grads) -> "_RowFlow":
-        d_out, d_entropy, d_lse, d_collision = (
+        d_out, d_entropy, d_lse, d_collision, d_varentropy = (
             None if (g := grads.get(name)) is None else g.to(tiler.dtype)
             for name in softmax_results.FLOWING
         )
         constant = torch.zeros_like(results.max_logit)
+        slope = None if d_entropy is None else -d_entropy
         if d_out is not None:
             constant -= (d_out * results.out.to(tiler.dtype)).sum(-1)
-        if d_entropy is not None:
-            constant -= d_entropy * results.entropy
         if d_lse is not None:
             constant += d_lse
         if d_collision is not None:
             constant -= 2 * d_collision * results.collision
-        m = pivot(results.max_logit)
-        return cls(d_out, m, results.log_l, constant, d_entropy, d_collision)
+        if d_varentropy is not None:
+            constant -= d_varentropy * results.varentropy
+            slope = 2 * d_varentropy if slope is None else slope + 2 * d_varentropy
+        m, log_l, entropy = pivot(results.max_logit), results.log_l, results.entropy
+        return cls(d_out, m, log_l, constant, entropy, slope, d_collision, d_varentropy)
 
 
 def _backward_tile(
@@ -202,9 +224,12 @@ def _backward_tile(
             tiler.add_keyed(
                 block, keys, total.of["v"], keyed_product(used, d_out, tiler, block, keys)
             )
-    if flow.d_entropy is not None:
-        log_p.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
-        inner.addcmul_(log_p, tiler.rows(block, flow.d_entropy), value=-1.0)
+    if flow.slope is not None:
+        # p is 0 below; 0 * -inf would be NaN
+        y = log_p.clamp_(min=-1e4).add_(tiler.rows(block, flow.entropy))
+        inner.addcmul_(y, tiler.rows(block, flow.slope))
+        if flow.d_varentropy is not None:
+            inner.addcmul_(y.square_(), tiler.rows(block, flow.d_varentropy))
     if flow.d_collision is not None:
         inner.addcmul_(p, tiler.rows(block, flow.d_collision), value=2.0)
     inner.mul_(p)

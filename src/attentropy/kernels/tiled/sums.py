@@ -1,8 +1,8 @@
 """Weights that are no probabilities, over tiles: f(s) summed, then normalised outside.
 
-One pass gives o = sum f v, n1 = sum |f| and n2 = sum f^2; output, mass and collision are
-w o, w n1 and w^2 n2 with w = 1, 1/visible, 1/n1 or 1/sqrt(n2), in plain autograd. Backward:
-df = do . v + sign(f) dn1 + 2 f dn2, recomputed by tiles.
+One pass gives o = sum f v, n1 = sum |f| and n2 = sqrt(sum f^2); output, mass and the root of the
+collision are o / size, n1 / size and n2 / size with size = 1, visible, n1 or n2, in plain autograd.
+Backward: df = do . v + sign(f) dn1 + f / n2 dn2, recomputed by tiles.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.states import strongest
-from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, Weights
+from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, own, squares
 from attentropy.kernels.mass import receiving
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
+from attentropy.kernels.rounding import is_noise
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
@@ -32,9 +33,9 @@ class SumResults(NamedTuple):
     """What the forward pass of unnormalised weights f computes, each [B,H,Q] but the first.
 
     Attributes:
-        o: sum f v, [B,H,Q,Dv], float32 or better.
+        o: sum f v, [B,H,Q,Dv], float32 or better; float64 for L1 and L2.
         n1: sum |f|.
-        n2: sum f^2.
+        n2: sqrt(sum f^2).
         max_logit: the largest logit.
         argmax: int64, the key that has it.
     """
@@ -49,9 +50,11 @@ class SumResults(NamedTuple):
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
     o, n1, n2, m, argmax = PASSES(call)
-    w = normaliser(call, n1, n2)
-    out = (w[..., None] * o).to(call.v.dtype)
-    return Rows(out, None, None, m, argmax, w.square() * n2, w * n1)
+    size = row_size(call, n1, n2)
+    out = divided(o, size[..., None]).to(call.v.dtype)
+    wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+    m, collision, mass = (x.to(wide) for x in (m, divided(n2, size).square(), divided(n1, size)))
+    return Rows(out, None, None, m, argmax, collision, mass)
 
 
 def key_mass(call: Call) -> Tensor:
@@ -59,32 +62,42 @@ def key_mass(call: Call) -> Tensor:
     with torch.no_grad():
         call = receiving(call)
         results = PASSES(call)
-        w = normaliser(call, results.n1, results.n2)[..., None]
+        size = row_size(call, results.n1, results.n2)[..., None]
+        w = divided(torch.ones_like(size), size)
         return PASSES.gradient(call, results, {"o": w}, of="v")[..., 0]
 
 
-def normaliser(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
-    """What each row of unnormalised weights is multiplied by; 0 for rows of zeros."""
+def row_size(call: Call, n1: Tensor, n2: Tensor) -> Tensor:
+    """What each row of unnormalised weights is divided by; 0 for rows of zeros."""
     match call.weights:
         case L1() | Kernelised():
-            size = n1
+            return n1
         case L2():
-            size = n2.masked_fill(n2 == 0, 1.0).sqrt().masked_fill(n2 == 0, 0.0)
+            return n2
         case ReluSquared():
-            size = call.visible.to(n1.dtype).expand_as(n1)
+            return call.visible.to(n1.dtype).expand_as(n1)
         case _:
-            size = torch.ones_like(n1)
-    return size.masked_fill(size == 0, 1.0).reciprocal().masked_fill(size == 0, 0.0)
+            return torch.ones_like(n1)
 
 
-def _squares(weights: Weights) -> bool:
-    inner: Weights = weights.of if isinstance(weights, L1 | L2) else weights
-    return isinstance(inner, ReluSquared)
+def divided(x: Tensor, size: Tensor) -> Tensor:
+    """x / size, and 0 where the size is 0."""
+    none = size == 0
+    return (x / size.masked_fill(none, 1.0)).masked_fill(none, 0.0)
+
+
+def _tiler(call: Call) -> Tiler:
+    return Tiler(call, exact=_is_exact(call))
+
+
+def _is_exact(call: Call) -> bool:
+    """Whether sums are taken in float64: a row is divided by its size, however small that is."""
+    return isinstance(call.weights, L1 | L2)
 
 
 def forward(call: Call) -> SumResults:
     """The forward pass. No autograd."""
-    tiler = Tiler(call)
+    tiler = _tiler(call)
     rows = call.q.shape[:3]
     o = tiler.q.new_zeros(*rows, call.v.shape[-1])
     n1, n2 = (tiler.q.new_zeros(rows) for _ in range(2))
@@ -95,16 +108,28 @@ def forward(call: Call) -> SumResults:
             top, at, f = _tile(tiler, block, keys)
             at = (at + keys.start).masked_fill(top.isneginf(), -1)
             _keep_larger(tiler, block, (m, argmax), (top, at))
-            n1_part, n2_part = f.abs().sum(-1), f.square().sum(-1)
             factors = dropped(tiler, block, keys)
             o_part = mix(f if factors is None else f * factors, tiler, block, keys)
-            for target, value in ((n1, n1_part), (n2, n2_part), (o, o_part)):
+            for target, value in ((n1, f.abs().sum(-1)), (o, o_part)):
                 part = tiler.part(block, target)
                 part.add_(value.reshape(part.shape))
+            part = tiler.part(block, n2)
+            torch.hypot(part, _norm(f).reshape(part.shape), out=part)
     lost = lost_rows(tiler, m)
     if lost.any():
         argmax = torch.where(lost, first_seen(tiler), argmax)
+    if _is_exact(call):
+        noise = is_noise(call, n2)
+        o.masked_fill_(noise[..., None], 0.0)
+        n1, n2 = (x.masked_fill_(noise, 0.0) for x in (n1, n2))
     return SumResults(o, n1, n2, m, argmax)
+
+
+def _norm(f: Tensor) -> Tensor:
+    """sqrt(sum f^2) of each row, of numbers whose squares may underflow."""
+    top = f.abs().amax(-1, keepdim=True)
+    top = torch.where((top > 0) & top.isfinite(), top, 1.0)
+    return torch.linalg.vector_norm(f / top, dim=-1).mul_(top[..., 0])
 
 
 def _keep_larger(
@@ -123,8 +148,10 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> tuple[Tensor, Tensor, T
     s4 = tiler.four(block, s)
     if isinstance(tiler.call.weights, Decay):
         s4.copy_(_powers(tiler.call.weights, tiler, block, keys))
-    if _squares(tiler.call.weights):
+    if squares(tiler.call.weights):
         s.clamp_(min=0.0).square_()
+    if (weigh := own(tiler.call.weights)) is not None:
+        s.copy_(weigh(s))
     if tiler.hides:
         tiler.hide(block, keys, s4, 0.0)
     return top, at, s
@@ -136,13 +163,18 @@ def _powers(weights: Decay, tiler: Tiler, block: RowBlock, keys: slice) -> Tenso
     return rate.detach().view(-1, 1, 1) ** (where.position - where.k).clamp(min=0)
 
 
+@torch.no_grad()
 def backward(call: Call, results: SumResults, grads: Grads, needs: Needs) -> InputGradients:
     """Gradients of INPUTS, None where not needed. No autograd."""
-    tiler = Tiler(call)
+    tiler = _tiler(call)
+    flow = {name: None if (g := grads.get(name)) is None else g.to(tiler.dtype) for name in FLOWING}
+    tiler.expect(*flow.values())
+    if flow["n2"] is not None:
+        flow["n2"] = divided(flow["n2"], results.n2.to(tiler.dtype))
     total = GradientSums(tiler, needs)
     for block in tiler.blocks():
         for keys in tiler.key_ranges(block):
-            _backward_tile(tiler, block, keys, grads=grads, total=total)
+            _backward_tile(tiler, block, keys, grads=flow, total=total)
     return total.found()
 
 
@@ -150,6 +182,7 @@ def _backward_tile(
     tiler: Tiler, block: RowBlock, keys: slice, *, grads: Grads, total: GradientSums
 ) -> None:
     d_o, d_n1, d_n2 = (grads.get(name) for name in FLOWING)
+    s = _kept_logits(tiler, block, keys)
     _, _, f = _tile(tiler, block, keys)
     d_f = tiler.buffer("inner", tuple(f.shape)).zero_()
     if d_o is not None:
@@ -165,20 +198,39 @@ def _backward_tile(
     if d_n1 is not None:
         d_f.add_(f.sign().mul_(tiler.rows(block, d_n1)))
     if d_n2 is not None:
-        d_f.addcmul_(f, tiler.rows(block, d_n2), value=2.0)
+        d_f.addcmul_(f, tiler.rows(block, d_n2))
     if isinstance(tiler.call.weights, Decay):
         return
-    if _squares(tiler.call.weights):
+    if squares(tiler.call.weights):
         d_f.mul_(f.sqrt_().mul_(2.0))
+    if s is not None:
+        d_f = _through(tiler, s, d_f)
     if tiler.hides:
         tiler.hide(block, keys, tiler.four(block, d_f), 0.0)
     total.add(block, keys, d_f)
 
 
+def _kept_logits(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor | None:
+    """The logits of a tile, for weights of a caller's own."""
+    own_weights = own(tiler.call.weights) is not None
+    return logits(tiler, block, keys).clone() if own_weights else None
+
+
+def _through(tiler: Tiler, s: Tensor, d_f: Tensor) -> Tensor:
+    """The gradient of logits from that of weights of a caller's own."""
+    weigh = own(tiler.call.weights)
+    assert weigh is not None
+    with torch.enable_grad():
+        s = s.requires_grad_()
+        found = weigh(s)
+        (d_s,) = torch.autograd.grad(found, s, d_f) if found.requires_grad else (d_f.zero_(),)
+    return d_s.contiguous()
+
+
 def empty(call: Call) -> SumResults:
     """Results of a call with nothing in them."""
     shape = call.q.shape[:3]
-    wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+    wide = torch.float64 if _is_exact(call) or call.q.dtype == torch.float64 else torch.float32
     n1, n2, m = (call.q.new_empty(shape, dtype=wide) for _ in range(3))
     o = call.v.new_empty(*shape, call.v.shape[3], dtype=wide)
     return SumResults(o, n1, n2, m, call.q.new_empty(shape, dtype=torch.int64))

@@ -47,12 +47,13 @@ class RowBlock:
 class Tiler:
     """The call in the working layout and precision, cut into blocks and key ranges.
 
-    Products come in units of `unit` nats.
+    Products come in units of `unit` nats. If they are `exact`, they are summed in float64, and
+    scaled afterwards: scores that cancel are then 0.
     """
 
-    def __init__(self, call: Call, *, unit: float = 1.0) -> None:
-        wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-        self.call, self.dtype, self.unit = call, wide, unit
+    def __init__(self, call: Call, *, unit: float = 1.0, exact: bool = False) -> None:
+        wide = torch.float64 if exact or call.q.dtype == torch.float64 else torch.float32
+        self.call, self.dtype, self.unit, self.exact = call, wide, unit, exact
         self.batch, self.query_heads, self.queries, self.width = call.q.shape
         self.heads, self.keys = call.k.shape[1:3]
         self.group = self.query_heads // self.heads
@@ -73,6 +74,12 @@ class Tiler:
     def tainted(self) -> bool:
         """Whether 0 * NaN could leak out of hidden pairs into gradients."""
         return self.hides and not all(map(_finite, (self.q, self.k, self.v, self.scale)))
+
+    def expect(self, *grads: Tensor | None) -> None:
+        """Say which gradients come in: 0 * NaN could leak out of theirs too."""
+        given = [g for g in grads if g is not None]
+        if self.hides and not all(map(_finite, given)):
+            self.tainted = True
 
     def seen(self, block: RowBlock, keys: slice) -> Tensor:
         """Which keys of a tile are visible, bool [N, R, T]."""
@@ -194,6 +201,9 @@ def product(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
     k = tiler.keyed(block, keys, tiler.k)
     if tiler.factor is not None:
         return pairs("logits", tiler.wide_rows(block, tiler.q), k, tiler, factor=tiler.factor)
+    if tiler.exact and tiler.call.additive is None:
+        s = pairs("logits", tiler.wide_rows(block, tiler.q), k, tiler)
+        return s.mul_(tiler.rows(block, tiler.scale))
     if tiler.call.additive is None:
         return pairs("logits", tiler.wide_rows(block, tiler.scaled), k, tiler)
     q = tiler.wide_rows(block, tiler.q)
@@ -205,6 +215,10 @@ def product(tiler: Tiler, block: RowBlock, keys: slice) -> Tensor:
 def pairs(name: str, a_NRD: Tensor, b_NTD: Tensor, tiler: Tiler, *, factor: float = 1.0) -> Tensor:
     """factor * a . b of every pair of rows, [N, R, T], in the buffer `name`."""
     out = tiler.buffer(name, (len(a_NRD), a_NRD.shape[1], b_NTD.shape[1]))
+    if a_NRD.shape[1] == 1:
+        # a product of one row may sum equal keys in different orders; that of two does not
+        both = torch.bmm(a_NRD.expand(-1, 2, -1), b_NTD.mT)
+        return torch.mul(both[:, :1], factor, out=out)
     if out.numel() < _LARGE * len(out):
         return torch.baddbmm(out, a_NRD, b_NTD.mT, beta=0, alpha=factor, out=out)
     for a, b, o in zip(a_NRD, b_NTD, out, strict=True):

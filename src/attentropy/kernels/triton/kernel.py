@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.call import Call, Rows
+from attentropy.core.errors import UnsupportedError
 from attentropy.core.weights import Softmax
 from attentropy.kernels import softmax_results
 from attentropy.kernels.packing import INPUTS
@@ -63,11 +64,13 @@ def forward(call: Call) -> SoftmaxResults:
     if results.lse.numel():
         for launch in launches:
             launch.start()
-    return results
+    return results._replace(varentropy=torch.full_like(results.lse, torch.nan))
 
 
 def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
     """Launch the backward pass. No autograd."""
+    if grads.get("varentropy") is not None:
+        raise UnsupportedError("the triton kernel has no varentropy, and no gradient of it")
     from attentropy.kernels.triton.plan_backward import plan_backward
     from attentropy.kernels.triton.problem import Problem
 

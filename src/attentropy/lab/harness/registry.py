@@ -16,6 +16,7 @@ HOMES = {
     "positions": "positions",
     "sparsity": "sparsity",
     "stability": "stability",
+    "alarms": "alarms",
     "dynamics": "dynamics",
 }  # name -> file of attentropy.lab.experiments
 

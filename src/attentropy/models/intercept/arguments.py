@@ -29,11 +29,11 @@ NEAR = 3  # the innermost modules that are asked where keys come from
 
 
 @cache
-def names_of(kind: type[nn.Module]) -> tuple[str, ...]:
+def names_of(kind: Any) -> tuple[str, ...]:
     """Names of the arguments that modules of a class take.
 
     Args:
-        kind: the class.
+        kind: the class of the modules.
     """
     try:
         names = tuple(signature(kind.forward).parameters)

@@ -425,7 +425,8 @@ def _record_attend(call: Call, found: Attended) -> None:
         miss(module, f"{untraced} in a compiled graph")
         return
     mask = from_call(call, cross=is_cross(module, call.seen.extent))
-    owner.recorder.record(owner, ModelCall(call, mask), found.out.detach(), found.stats)
+    asked = ModelCall(call, mask, by_attend=True)
+    owner.recorder.record(owner, asked, found.out.detach(), found.stats)
 
 
 def _untraced(call: Call) -> str | None:

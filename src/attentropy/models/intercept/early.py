@@ -31,7 +31,8 @@ def hold(model: nn.Module | None, taken: Taken) -> registry.Undo:
         return registry.together()
     kinds = frozenset(type(module) for module in model.modules())
     places = _bound(kinds, tuple(function for function, _ in taken.values()))
-    return registry.together(*(_hold(*where, taken[key][1]) for *where, key in places))
+    held = (_hold(holder, name, taken[key][1]) for holder, name, key in places)
+    return registry.together(*held)
 
 
 def _hold(holder: ModuleType, name: str, function: Callable[..., Any]) -> registry.Undo:

@@ -55,7 +55,7 @@ def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if STATE.computing or not isinstance(input, Tensor) or kwargs.get("out") is not None:
             return original(input, *args, **kwargs)
         module = tracking.current()
-        dim = args[0] if args else kwargs.get("dim")
+        dim: Any = args[0] if args else kwargs.get("dim")
         if module is None or not _is_matrix(input, dim):
             return original(input, *args, **kwargs)
         with computing():
@@ -137,7 +137,7 @@ def _read(
     p = layout.rows(wide(weights))
     s = layout.rows(logits.detach()).to(p.dtype)
     seen = ~hidden_keys(s)
-    extent = Extent(*s.shape, s.device)
+    extent = Extent(*layout.shape, s.device)
     cross = layout.is_plain and is_cross(module, extent)
     # without a place among the keys, the queries are read as those of cross-attention are
     mask = read_table(seen, extent, cross=cross or not layout.is_plain)
@@ -155,11 +155,14 @@ def _call(s: Tensor, mask: ModelMask) -> Call:
 def _stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
     """Statistics of rows whose logits and weights [B,H,Q,K] are there already."""
     top, argmax = s.max(-1)
+    entropy = torch.special.entr(p).sum(-1)
+    surprise = p.log().masked_fill_(p == 0, 0.0).add_(entropy[..., None])
     return Stats(
-        entropy=torch.special.entr(p).sum(-1),
+        entropy=entropy,
         lse=s.logsumexp(-1),
         max_logit=top,
         argmax=argmax,
         collision=p.square().sum(-1),
         visible=seen.sum(-1),
+        varentropy=(p * surprise.square_()).sum(-1),
     )

@@ -224,6 +224,7 @@ def _rows(out: Tensor | None, stats: Stats, counts: VisibleCounts) -> dict[str, 
     return {
         "entropy": entropy,
         "perplexity": entropy.exp(),
+        "varentropy": _or_nan(stats.varentropy, stats),
         "normalized_entropy": entropy * counts.per_log,
         "lse": lse,
         "top_probability": (_or_nan(stats.max_logit, stats) - lse).exp_(),

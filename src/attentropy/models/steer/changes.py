@@ -167,7 +167,8 @@ class Change:
         """
         self.touch.applied = True
         if self.mask is not None:
-            extent = Extent(*s.shape, s.device)
+            batch, heads, queries, keys = s.shape
+            extent = Extent(batch, heads, queries, keys, s.device)
             hidden = hidden | ~Visibility.of_mask(self.mask, extent).dense()
         x = s if self.softcap is None else self.softcap * (s / self.softcap).tanh()
         factor = self.factor((~hidden).sum(-1))

@@ -1,8 +1,9 @@
 """Which attention calls did a change of steer() reach, and which did it leave as they were?
 
 A module that computes its attention by hand is steered at its softmax, where a change can act on
-the logits alone. Modules that no change reached are told by name when the first forward pass has ended:
-by UnsupportedError if the change reached no call at all, by a RuntimeWarning if it reached others.
+the logits alone. Modules that no change reached are told by name when the first forward pass has
+ended: by UnsupportedError if the change reached no call at all, by a RuntimeWarning if it reached
+others.
 """
 
 import warnings

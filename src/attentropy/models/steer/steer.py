@@ -22,6 +22,7 @@ of modules that were not (`handle.left_alone`); a compiled model only raises.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -41,11 +42,12 @@ from attentropy.models.intercept import huggingface, registry
 from attentropy.models.intercept.candidates import may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
+from attentropy.models.rope.rotary import turn
 from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
 from attentropy.models.steer.coverage import Reached, hold_all
 
-Temperatures = float | Sequence[float] | Tensor | Mapping[str, Sequence[float] | float]
+Temperatures = float | Sequence[float] | Tensor | Mapping[str, Any]
 
 
 def steer(
@@ -67,7 +69,8 @@ def steer(
         model: a transformers model, or one that calls F.scaled_dot_product_attention or attend(),
             as the layers of attentropy.nn do. Calls of attend() get these options in place of
             theirs.
-        plan: what calibrate() found: a factor per head and length.
+        plan: what calibrate() or extend() found: a factor per head and length, and settings of
+            rotary positions, which are those of the whole model.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
             multiply the scale that the model has; others replace it. A plan may stand here too.
         temperature: divides the logits, a bias of the model included: a number, one per head, or
@@ -89,6 +92,10 @@ def steer(
             raise ArgumentError("scale", "left out where a plan is given", "a plan")
         plan, scale = scale, None
     _check(model, plan, scale, mask, weights)
+    if layers is not None and plan is not None and plan.rope is not None:
+        raise ArgumentError("layers", "left out where a plan sets positions", repr(layers))
+    if plan is not None:
+        _warn_of(plan)
     check_norm(qk_norm)
     check_softcap(softcap)
     found = list(may_attend(model))
@@ -115,6 +122,8 @@ def steer(
         handle._attach(model, [module for _, module in found], changes)
         if context_parallel is not None:
             handle._spread(model, list(changes), context_parallel, mask)
+        if plan is not None and plan.rope is not None:
+            handle._undo.append(turn(model, plan.rope))
         handle._install(model, layers)
     except BaseException:
         handle.undo()
@@ -173,6 +182,16 @@ class Steered:
         self._undo.extend(hold_all(model, hugging=huggingface.is_model(model)))
         reached = Reached(self._touches, layers is None, hugging=huggingface.is_model(model))
         self._undo.append(model.register_forward_hook(reached).remove)
+
+
+def _warn_of(plan: Plan) -> None:
+    """Say so if the plan was measured to hurt."""
+    if plan.judged is not None and plan.judged.change.hurts:
+        text = (
+            "attentropy: this plan was measured to hurt: at the end of "
+            f"{plan.judged.length:,} tokens the loss goes {plan.judged.change}"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _matches(name: str, layers: Any) -> bool:

@@ -49,13 +49,13 @@ class Scaling(Protocol):
 
 
 def plain(width: int, base: float) -> Tensor:
-    """base^(-2i/d), i = 0 .. d/2 - 1.
+    """base^(-2i/d), i = 0 .. d/2 - 1, in float64.
 
     Args:
         width: of heads; even.
         base: of the plain frequencies.
     """
-    return base ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
+    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class YaRN:
         """
         first = max(math.floor(self._turning(self.fast, width, base)), 0)
         last = min(math.ceil(self._turning(self.slow, width, base)), width - 1)
-        step = torch.arange(width // 2, dtype=torch.float32)
+        step = torch.arange(width // 2, dtype=torch.float64)
         squeezed = ((step - first) / max(last - first, 1e-3)).clamp(0.0, 1.0)
         w = plain(width, base)
         return Waves(w * (1 - squeezed) + w / self.factor * squeezed, self.attention_factor)
@@ -176,17 +176,19 @@ class RotaryPositions(Positions):
             raise ArgumentTypeError("RotaryPositions: scaling", rule, repr(scaling))
         self.scaling = scaling
 
-    def waves(self, width: int) -> Waves:
+    def waves(self, width: int, *, dtype: torch.dtype = torch.float32) -> Waves:
         """Frequencies [width/2] and the factor on queries and keys.
 
         Args:
             width: of heads; even.
+            dtype: of the frequencies.
         """
         if width % 2:
             raise ArgumentError("RotaryPositions: the width of heads", "even", width)
-        if self.scaling is None:
-            return Waves(plain(width, self.base), 1.0)
-        return self.scaling.waves(width, self.base)
+        waves = Waves(plain(width, self.base), 1.0)
+        if self.scaling is not None:
+            waves = self.scaling.waves(width, self.base)
+        return waves._replace(frequencies=waves.frequencies.to(dtype))
 
     def rotate(self, x_BHND: Tensor, *, first: int = 0) -> Tensor:
         """Queries or keys, turned by their positions.
@@ -196,10 +198,10 @@ class RotaryPositions(Positions):
             first: position of the first row.
         """
         length, width = x_BHND.shape[-2:]
-        w, factor = self.waves(width)
-        place = torch.arange(first, first + length, device=x_BHND.device, dtype=torch.float32)
-        angle = place[:, None] * w.to(x_BHND.device)
         wide = x_BHND if x_BHND.dtype == torch.float64 else x_BHND.float()
+        w, factor = self.waves(width, dtype=wide.dtype)
+        place = torch.arange(first, first + length, device=x_BHND.device, dtype=wide.dtype)
+        angle = place[:, None] * w.to(wide)
         cos, sin = ((f * factor).to(wide.dtype) for f in (angle.cos(), angle.sin()))
         a, b = wide.chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x_BHND.dtype)

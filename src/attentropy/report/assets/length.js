@@ -15,6 +15,8 @@ function lengthPage(state) {
     el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: "Lengths" })), lengthTable(scan)),
   ];
   if (scan.plan) parts.splice(1, 0, planCard(scan));
+  if (scan.remedies.length) parts.splice(1, 0, remedyCard(scan));
+  if (scan.measures.some((measure) => measure.loss_by_position.length)) parts.splice(1, 0, chartCard("Loss by position", lossText(scan), lossByPosition(scan)));
   return el("div", { class: "page" }, ...parts);
 }
 
@@ -73,12 +75,52 @@ function perplexityOverLength(scan) {
   }), 330);
 }
 
+function lossText(scan) {
+  const beside = scan.verdict?.excess.length ? ` The line of truncation is the same text read with at most ${whole(scan.model.trained_length)} tokens.` : "";
+  return `The mean loss of the tokens at each position of their windows, one line for each length: where a line rises, the model breaks.${beside}`;
+}
+
+function lossByPosition(scan) {
+  const middle = (bucket) => Math.log2(Math.max(1, (bucket.start + bucket.stop - 1) / 2));
+  const excess = scan.verdict?.excess ?? [];
+  const known = scan.measures.filter((measure) => measure.loss_by_position.length);
+  const last = known.length - 1;
+  return plot(() => ({
+    xAxis: lengthAxis(scan.lengths),
+    yAxis: valueAxis("nats per token", { scale: true }),
+    tooltip: lineTip((x) => `position ${whole(Math.round(2 ** x))}`),
+    legend: legend([...known.map((measure) => `*${whole(measure.length)}`), ...(excess.length ? ["truncation"] : [])]),
+    series: [
+      ...known.map((measure, i) =>
+        line(whole(measure.length), measure.loss_by_position.map((bucket) => [middle(bucket), bucket.loss]), i, { width: i === last ? 2.5 : 1.25, ...(i === last ? { markLine: trainedLine(scan.model.trained_length, scan.lengths) } : {}) })),
+      ...(excess.length ? [line("truncation", excess.map((part) => [middle(part), part.change.before]), known.length, { dash: "solid", width: 2 })] : []),
+    ],
+  }), 330);
+}
+
+function remedyCard(scan) {
+  const rows = scan.remedies.map((one) => [
+    one.name,
+    { number: `${short(one.change.before)} → ${short(one.change.after)}` },
+    { number: one.change.error === null ? "–" : short(one.change.error) },
+    { number: `${short(one.perplexity_before)} → ${short(one.perplexity_after)}` },
+    one.helps ? "yes" : "no",
+  ]);
+  const length = whole(scan.remedies[0].length);
+  return el(
+    "section",
+    { class: "card", "aria-label": "Remedies" },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Tried remedies" }), el("p", { text: `Each was run on the text at ${length} tokens, the best first. One helps if the loss past the trained length falls by more than two standard errors.` }))),
+    table(["Remedy", { number: "Loss, before → after" }, { number: "Standard error" }, { number: "Perplexity of all tokens" }, "Helps"], rows),
+  );
+}
+
 const slopeName = (slope) => (slope.against === "visible" ? "Slope of H on log visible" : "Slope of H on log n");
 
 function slopeText(scan) {
   const windowed = scan.slopes.flat().some((slope) => slope.against === "visible");
   const window = windowed ? " Diamonds are heads that a window limits: theirs is against the keys that they can see." : "";
-  return `Slope of entropy on log n, n the length of the text, head by head: 0 is invariant, 1 is blurring.${window} Choose a point to open its head.`;
+  return `Slope of entropy on log n, n the length of the text, head by head: 0 is invariant, 1 spreads over all keys. It describes a head and is no fault.${window} Choose a point to open its head.`;
 }
 
 function slopeChart(state) {
@@ -100,7 +142,7 @@ function slopeChart(state) {
           {
             type: "scatter", data: points, symbolSize: 9,
             itemStyle: { color: t.accent, opacity: 0.75, borderColor: t.surface, borderWidth: 1 },
-            markLine: { silent: true, symbol: "none", lineStyle: { color: t.muted, type: [4, 4] }, data: [guide(0, "invariant"), guide(1, "blurring")] },
+            markLine: { silent: true, symbol: "none", lineStyle: { color: t.muted, type: [4, 4] }, data: [guide(0, "invariant"), guide(1, "spreads over all")] },
           },
         ],
       };
@@ -149,7 +191,7 @@ function planCard(scan) {
     "section",
     { class: "card", "aria-label": "Calibration" },
     el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Calibration" }), el("p", { text: `Holds each head's ${found.hold} at its value for ${whole(found.reference)} tokens.${unheld}` }))),
-    codeBlock(found.call),
+    found.call ? codeBlock(found.call) : null,
     table(["Length", { number: "Entropy before" }, { number: "after" }, { number: "Perplexity before" }, { number: "after" }], rows),
   );
 }

@@ -56,7 +56,7 @@ function overviewPage(state) {
 }
 
 function firstHead(scan) {
-  const finding = scan.findings.find((one) => one.heads.length > 0 && /blur/.test(one.name)) ?? scan.findings.find((one) => one.heads.length > 0);
+  const finding = scan.findings.find((one) => one.heads.length > 0 && /grows/.test(one.name)) ?? scan.findings.find((one) => one.heads.length > 0);
   return finding ? finding.heads[0] : [0, 0];
 }
 

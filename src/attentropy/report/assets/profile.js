@@ -50,7 +50,7 @@ function profile(state) {
     const cells = state.statistics
       .filter((statistic) => measure.statistics[statistic.name])
       .map((statistic) => value(statistic.label, measure.statistics[statistic.name][layer][head], statistic.unit, statistic.meaning));
-    return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 is blurring"));
+    return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 spreads over all keys"));
   }
 
   const value = (label, number, unit, meaning) =>

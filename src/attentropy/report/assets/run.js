@@ -42,9 +42,10 @@ function runSummary(state) {
   const run = state.run;
   const losses = run.losses.filter((point) => point[1] !== null);
   const tiles = [
-    { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: `${whole(run.steps.length)} samples shown` },
+    { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: run.total > run.steps.length ? `${whole(run.total)} samples, shown as ${whole(run.steps.length)} means` : `${whole(run.total)} samples` },
     { label: "Loss", value: losses.length ? short(losses[losses.length - 1][1]) : NONE, note: losses.length && run.losses[run.losses.length - 1][1] === null ? "last finite value" : "last value" },
     { label: "Alarms", value: whole(run.alerts.length), note: run.alerts.length ? `last at step ${whole(run.alerts[run.alerts.length - 1].step)}` : "none rang" },
+    ...(run.gaps.length ? [{ label: "Not written", value: whole(run.gaps.length), note: `steps ${run.gaps.map(([first, last]) => `${whole(first)} to ${whole(last)}`).slice(0, 3).join(", ")}` }] : []),
     { label: "Heads", value: whole(state.layers.reduce((sum, heads) => sum + heads, 0)), note: `${run.layers.length} layers` },
   ];
   const text = el(
@@ -174,7 +175,8 @@ function spreadChart(state, key) {
   const steps = state.run.steps;
   const tables = state.run.metrics[key].map((table) => table.flat());
   const at = (share) => tables.map((numbers) => quantile(numbers, share));
-  const [bottom, low, middle, high, top] = [at(0), at(0.1), at(0.5), at(0.9), at(1)];
+  const [low, middle, high] = [at(0.1), at(0.5), at(0.9)];
+  const [bottom, top] = [state.run.lows[key], state.run.highs[key]]; // of every sample, also of those taken together
   const t = theme();
   const clear = { colour: "transparent", width: 0, stack: "band", silent: true, z: 1 };
   const chosen = state.selected && headName(...state.selected);

@@ -51,15 +51,21 @@ const POLL = 2000; // milliseconds between questions to the server of a served p
 function poll(take) {
   const address = document.body.dataset.live;
   if (!address) return;
-  setInterval(async () => {
-    if (document.hidden) return;
+  let state = null;
+  const ask = async () => {
     try {
-      const answer = await fetch(address, { cache: "no-store" });
-      if (answer.ok) take(await answer.json());
+      const headers = state ? { "If-None-Match": state } : {};
+      const answer = document.hidden ? null : await fetch(address, { cache: "no-store", headers });
+      if (answer?.ok) {
+        state = answer.headers.get("ETag");
+        take(await answer.json());
+      }
     } catch {
       // the server is away; the page keeps what it has and asks again
     }
-  }, POLL);
+    setTimeout(ask, POLL); // the next question waits for this answer
+  };
+  setTimeout(ask, POLL);
 }
 
 function moveTab(event, pages, show) {

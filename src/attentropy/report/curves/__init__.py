@@ -40,6 +40,9 @@ FIGURES: dict[str, TheoryFigure] = {
             "entropy_spread", "Entropy and freezing", tables.entropy_spread, plots.entropy_spread
         ),
         TheoryFigure(
+            "heat_capacity", "Varentropy and freezing", tables.heat_capacity, plots.heat_capacity
+        ),
+        TheoryFigure(
             "entropy_length",
             "Entropy under scale rules",
             tables.entropy_length,

@@ -144,6 +144,19 @@ def entropy_spread(axis: Any, table: Table) -> None:
     axis.legend(loc="upper right")
 
 
+def heat_capacity(axis: Any, table: Table) -> None:
+    """Exact heat capacity for each n, and the jump that it becomes."""
+    x = table["x/x_c"]
+    _lines(axis, table, _columns(table, "n="), _size)
+    axis.plot(x, table["limit"], color="black", lw=1.0, ls="--", label=r"$n\to\infty$")
+    axis.set(
+        xlabel=r"spread over the freezing spread, $x/\sqrt{2\log n}$",
+        ylabel=r"expected varentropy $/\log n$",
+        xlim=(0, 3),
+    )
+    axis.legend(loc="upper right")
+
+
 _RULES = {
     "constant": "constant scale",
     "sqrt_log": r"scale $\propto\sqrt{\log n}$",

@@ -13,6 +13,7 @@ BETAS_RELU = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 BETAS_IDENTITY = (0.0, 0.25, 0.5, 1.0, 2.0)
 RATES = (0.5, 0.9, 0.99, 0.999)
 SIZES = (10**2, 10**3, 10**4, 10**6)
+HEATED = (10**2, 10**4, 10**6, 10**12)
 LAWS = (("gaussian", 1.0), ("uniform", 1.7), ("laplace", 0.3), ("laplace", 0.9))
 
 
@@ -53,6 +54,16 @@ def entropy_spread() -> Table:
     for n in SIZES:
         table[f"n={n}"] = gaussian.expected_entropy(n, spread)
         table[f"annealed n={n}"] = np.maximum(np.log(n) - spread**2 / 2, 0.0)
+    return table
+
+
+def heat_capacity() -> Table:
+    """Exact E[V]/log n against x/x_c: 2 (x/x_c)^2 up to freezing as n grows, 0 beyond."""
+    share = np.linspace(0, 3, 121)
+    table = {"x/x_c": share, "limit": np.where(share <= 1, 2 * share**2, 0.0)}
+    for n in HEATED:
+        spread = share * np.asarray(gaussian.freezing_spread(n))
+        table[f"n={n}"] = np.asarray(gaussian.expected_varentropy(n, spread)) / np.log(n)
     return table
 
 

@@ -1,19 +1,18 @@
 """Scales that hold the entropy of the trained length, and what they do to the text's perplexity."""
 
 import warnings
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import UnsupportedError
 from attentropy.models.calibrate import calibrate
+from attentropy.models.losses.reading import has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.measuring.lengths import Windows
-from attentropy.scans.measuring.measure import has_decoder_beside, logits_of, read, text_loss
 from attentropy.scans.schema import Scan, ScannedModel
 
 
@@ -81,8 +80,4 @@ def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Plan:
     lengths = [length for length in scan.lengths if length >= home.length]
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     batches = [window.to(device) for window in text.cut(lengths[-1])]
-    return calibrate(model, batches, lengths, loss=_loss)
-
-
-def _loss(output: Any, ids: Tensor) -> tuple[float, int]:
-    return text_loss(logits_of(output, ids), ids)
+    return calibrate(model, batches, lengths)

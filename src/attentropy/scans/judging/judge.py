@@ -1,20 +1,20 @@
-"""What a scan means: slopes and findings from its rows, and the one or two things to do."""
+"""What a scan means: slopes and findings from its rows, the verdict, and what helps."""
 
 from attentropy.core.statistics import by_place
-from attentropy.models.diagnose import Finding, Thresholds, blurring, by_severity, diagnose
+from attentropy.models.diagnose import SPACING, Finding, Thresholds, by_severity, diagnose, growing
+from attentropy.models.losses.cause import Cause
 from attentropy.models.slope import Slope, slopes
 from attentropy.scans.judging import words
-from attentropy.scans.schema import Advice, Measure, Scan
-
-BLUR = 0.5  # median slope from which the scale should follow the length
-WORSE = 1.02  # perplexity beyond the trained length over that at it
-STEER = 'at.steer(model, at.Plan.load("plan.json"))'
+from attentropy.scans.judging.breaks import breaks_at, rise
+from attentropy.scans.judging.remedies import PLAN
+from attentropy.scans.schema import Advice, Excess, Remedy, Scan, Verdict
 
 
 def judge(scan: Scan) -> None:
-    """Fill in the slopes, findings and advice of a scan from its rows and its plan."""
+    """Fill in the slopes, findings, verdict and advice of a scan from what was measured."""
     scan.slopes = slopes_of(scan)
     scan.findings = diagnosed(scan)
+    scan.verdict = verdict(scan)
     scan.advice = advise(scan)
 
 
@@ -26,66 +26,76 @@ def slopes_of(scan: Scan) -> list[list[Slope]]:
 
 
 def diagnosed(scan: Scan) -> list[Finding]:
-    """Findings at the trained length, and blurring over all lengths; most serious first."""
+    """Findings at the trained length, and growth over all lengths; most serious first."""
     home = words.home(scan)
     if home is None:
         return []
+    known = scan.model.dtype in SPACING
+    limits = Thresholds(dtype=scan.model.dtype) if known else Thresholds()
     everywhere = [row for measure in scan.measures for row in measure.rows]
-    over = blurring(everywhere, Thresholds(), reference=home.length)
-    return by_severity([*diagnose(home.rows), *over])
+    here = diagnose(home.rows, thresholds=limits)
+    return by_severity([*here, *growing(everywhere, limits)])
+
+
+def verdict(scan: Scan) -> Verdict | None:
+    """The verdict from the measures alone, or again from the one that has more."""
+    if not scan.measures:
+        return None
+    before = scan.verdict
+    excess = [] if before is None else before.excess
+    cause = None if before is None else before.cause
+    noticed = None if before is None else before.noticed_at
+    return concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
+
+
+def concluded(
+    scan: Scan, *, excess: list[Excess], noticed_at: int | None, cause: Cause | None
+) -> Verdict:
+    """Breaking comes before faults of heads; without either the model is healthy.
+
+    Args:
+        scan: with measures and findings.
+        excess: the loss beyond the trained length, beside truncation.
+        noticed_at: the first position at which the loss is above truncation for certain.
+        cause: why.
+    """
+    at = None
+    if excess and noticed_at is not None:
+        at = breaks_at(noticed_at, excess[0].start)
+        state, sentence = "breaks", words.broken(excess, at, noticed_at, cause)
+    elif not excess and (risen := rise(scan.measures)) is not None:
+        at, state, sentence = risen[0], "breaks", words.risen(scan, *risen)
+    elif words.troubled(scan):
+        state, sentence = "faulty", words.faulty(scan)
+    else:
+        state, sentence = "healthy", words.healthy(scan)
+    return Verdict(
+        state=state,  # type: ignore[arg-type]
+        sentence=sentence,
+        breaks_at=at,
+        noticed_at=noticed_at,
+        excess=excess,
+        cause=cause,
+    )
 
 
 def advise(scan: Scan) -> list[Advice]:
-    """At most two pieces of advice; none if there is nothing to do."""
-    if scan.plan is not None:
-        return [_from_plan(scan)]
-    trained = words.home(scan)
-    slope = words.median_slope(scan)
-    longer = [m for m in scan.measures if trained is not None and m.length > trained.length]
-    if trained is None or slope is None or not longer or slope < BLUR:
-        return []
-    cost = _cost(trained, longer[-1])
-    text = (
-        f"Entropy grows with the length{cost}: try logits scaled with log n beyond "
-        f"{trained.length:,} tokens."
-    )
-    if all(layer.head_dim == 0 for layer in scan.layers):  # only its softmax is seen
-        by_hand = (
-            " The model computes attention by hand, which cannot be steered: call "
-            "F.scaled_dot_product_attention or attentropy.attend in it first."
-        )
-        return [Advice(text=text + by_hand, call="")]
-    lengths = [trained.length, *(measure.length for measure in longer)]
-    one_text = all(layer.kind == "self" for layer in scan.layers)
-    by_command = " (attentropy scan --calibrate does it)" if one_text else ""
+    """The remedies that help, the best first; none if nothing was tried or nothing helps."""
     return [
-        Advice(text=text, call=f"at.steer(model, scale=at.LogLengthFrom({trained.length}))"),
-        Advice(
-            text=f"Or find each head's own scale and measure whether it helps{by_command}.",
-            call=f"plan = at.calibrate(model, batches, lengths={lengths})\nat.steer(model, plan)",
-        ),
+        _offer(remedy) for remedy in scan.remedies if remedy.change.helps and _holds(scan, remedy)
     ]
 
 
-def _cost(trained: Measure, longest: Measure) -> str:
-    if trained.perplexity is None or longest.perplexity is None:
-        return ""
-    ratio = longest.perplexity / trained.perplexity
-    if ratio < WORSE:
-        return ", though the perplexity does not suffer yet"
-    return f" and the perplexity with it ({ratio:.2f} times at {longest.length:,})"
+def _holds(scan: Scan, remedy: Remedy) -> bool:
+    """False for a plan that does not help on texts which made no part of it."""
+    judged = None if scan.plan is None else scan.plan.judged
+    return remedy.name != PLAN or judged is None or judged.change.helps
 
 
-def _from_plan(scan: Scan) -> Advice:
-    plan = scan.plan
-    assert plan is not None
-    last = plan.effects[-1]
-    before, after = last.perplexity_before, last.perplexity_after
-    if before is None or after is None:
-        text = f"Steer with the calibrated plan, which holds the {plan.hold}."
-        return Advice(text=text, call=STEER)
-    change = f"perplexity {before:.3g} becomes {after:.3g} at {last.length:,} tokens"
-    if after >= before:
-        text = f"Leave the scales as they are: calibrated, the {change}."
-        return Advice(text=text, call="")
-    return Advice(text=f"Steer with the calibrated plan: the {change}.", call=STEER)
+def _offer(remedy: Remedy) -> Advice:
+    text = (
+        f"{remedy.name[0].upper()}{remedy.name[1:]}: the loss past the trained length goes "
+        f"{remedy.change} at {remedy.length:,} tokens; perplexity of all tokens "
+        f"{remedy.perplexity_before:.3g} → {remedy.perplexity_after:.3g}."
+    )
+    return Advice(text=text, call=remedy.call)

@@ -4,7 +4,9 @@ from statistics import median
 from typing import NamedTuple
 
 from attentropy.models.diagnose import Finding
-from attentropy.scans.schema import HeadTable, Measure, Scan
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import Paired
+from attentropy.scans.schema import Excess, HeadTable, Measure, Scan
 
 
 class Tile(NamedTuple):
@@ -16,15 +18,76 @@ class Tile(NamedTuple):
 
 
 def headline(scan: Scan) -> str:
-    """One sentence: does attention keep its focus over the lengths measured?"""
-    longest = scan.lengths[-1] if scan.lengths else 0
-    middle = median_slope(scan)
-    if middle is None:
-        return f"Attention measured at {longest:,} tokens."
-    if middle < 0.35:
-        return f"Attention keeps its focus up to {longest:,} tokens."
-    grade = "loosens" if middle < 0.7 else "blurs"
-    return f"Attention {grade} as the text grows to {longest:,} tokens."
+    """One sentence: the verdict, with the cause where it breaks."""
+    if scan.verdict is not None:
+        return scan.verdict.sentence
+    return f"Attention measured at {scan.lengths[-1] if scan.lengths else 0:,} tokens."
+
+
+def healthy(scan: Scan) -> str:
+    """The sentence of a scan in which nothing breaks.
+
+    Args:
+        scan: with measures.
+    """
+    known = [m for m in scan.measures if m.loss is not None]
+    longest = scan.lengths[-1]
+    if not known:
+        return f"Healthy up to {longest:,} tokens: no head is broken."
+    first, last = known[0], known[-1]
+    moved = f"{first.loss:.3f} at {first.length:,} and {last.loss:.3f} at {last.length:,} tokens"
+    held = f"the loss is {moved}" if first is not last else f"the loss is {last.loss:.3f}"
+    return f"Healthy up to {longest:,} tokens: {held}, and no head is broken."
+
+
+def faulty(scan: Scan) -> str:
+    """The sentence of a scan that finds broken heads.
+
+    Args:
+        scan: with findings.
+    """
+    sick = len(troubled(scan))
+    heads = "1 head is" if sick == 1 else f"{sick:,} heads are"
+    kinds = ", ".join(_trouble(f) for f in scan.findings if f.severity != "note")
+    return f"{heads} broken ({kinds}); the loss does not rise up to {scan.lengths[-1]:,} tokens."
+
+
+def broken(excess: list[Excess], at: int, noticed: int, cause: Cause | None) -> str:
+    """The sentence of a model that breaks: where, how much, and why.
+
+    Args:
+        excess: the loss beyond the trained length, beside truncation.
+        at: where it breaks.
+        noticed: where the loss is above truncation for certain.
+        cause: from the probes, if they ran.
+    """
+    end, trained = excess[-1], excess[0].start
+    where = f"{at:,} tokens, its trained length" if at == trained else f"{at:,} tokens"
+    since = f"from {noticed:,} on " if at < noticed else ""
+    said = (
+        f"Breaks at about {where}: {since}the loss is above that of truncation to {trained:,}, by "
+        f"{_signed(end.change)} nats per token at {end.stop:,}."
+    )
+    return said if cause is None or cause.name == "none" else f"{said} {cause.sentence}"
+
+
+def risen(scan: Scan, length: int, change: Paired) -> str:
+    """The sentence of a scan in which a longer text costs loss inside of what is known.
+
+    Args:
+        scan: with measures.
+        length: the shorter length.
+        change: of the loss of the same text, to the longest length.
+    """
+    return (
+        f"Breaks beyond {length:,} tokens: the same text loses {_signed(change)} nats per token "
+        f"more in windows of {scan.lengths[-1]:,}."
+    )
+
+
+def _signed(change: Paired) -> str:
+    error = "" if change.error is None else f" ± {change.error:.2f}"
+    return f"{change.difference:.2f}{error}"
 
 
 def sentences(scan: Scan) -> list[str]:
@@ -32,17 +95,19 @@ def sentences(scan: Scan) -> list[str]:
     total = scan.heads
     sick = len(troubled(scan))
     said = [f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}."]
+    said += [_trained(scan), *_special(scan)]
     middle = median_slope(scan)
     if middle is not None:
         said.append(
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
-            "(0 is invariant, 1 is blurring)."
+            "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
         )
+    said += _probes(scan)
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
         said.append(
-            f"A window limits what {windowed:,} heads see, so that a longer text does not blur "
-            "them; their slope is taken against the keys that they can see, and left out of the "
+            f"A window limits what {windowed:,} heads see, whatever the length of the text; "
+            "their slope is taken against the keys that they can see, and left out of the "
             "median."
         )
     perplexities = _perplexities(scan)
@@ -54,6 +119,36 @@ def sentences(scan: Scan) -> list[str]:
     return said
 
 
+def _trained(scan: Scan) -> str:
+    about = scan.model
+    if about.trained_length is None:
+        return (
+            "The trained length is not known, so that nothing beyond it is judged; --trained N "
+            "says it."
+        )
+    by = f" ({about.trained_source})" if about.trained_source else ""
+    return f"The trained length is {about.trained_length:,}{by}."
+
+
+def _probes(scan: Scan) -> list[str]:
+    """What the distance probe found, and why a probe does not exist."""
+    cause = None if scan.verdict is None else scan.verdict.cause
+    if cause is None:
+        return []
+    far = ", ".join(f"{_share(gap.change)} at {gap.farthest:,}" for gap in cause.gaps)
+    said = [f"Short windows that reach as far lose {far} nats per token."] if far else []
+    return [*said, cause.missing] if cause.missing else said
+
+
+def _share(change: Paired) -> str:
+    return f"{change.difference:+.2f}" + ("" if change.error is None else f" ± {change.error:.2f}")
+
+
+def _special(scan: Scan) -> list[str]:
+    said = [f"{scan.input.special}."] if scan.input.special else []
+    return [*said, *(f"Beware: {warning}." for warning in scan.input.warnings)]
+
+
 def tiles(scan: Scan) -> list[Tile]:
     """The figures beside the headline."""
     total = scan.heads
@@ -61,7 +156,7 @@ def tiles(scan: Scan) -> list[Tile]:
     found = [Tile("Healthy heads", f"{healthy:,} / {total:,}", f"{healthy / total:.0%}")]
     middle = median_slope(scan)
     if middle is not None:
-        found.append(Tile("Slope of H on log n", f"{middle:.2f}", "median; 0 invariant, 1 blurs"))
+        found.append(Tile("Slope of H on log n", f"{middle:.2f}", "median; a description"))
     best = home(scan)
     if best is not None:
         share = median_of(best.table("normalized_entropy"))

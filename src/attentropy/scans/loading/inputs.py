@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading.sources import Source, byte_ids
+from attentropy.scans.loading.special import Special, special_of, weaknesses
 from attentropy.scans.schema import ScannedText
 
 TAKES = (
@@ -24,10 +25,19 @@ GIVEN = "given as ids"
 
 @dataclass(frozen=True)
 class Tokens:
-    """One long row of token ids, and where it comes from."""
+    """One long row of token ids, and where it comes from.
+
+    Attributes:
+        ids: the text itself.
+        about: the record of it.
+        begin: special tokens that every window of the text begins with, as in training.
+        end: special tokens that every window ends with.
+    """
 
     ids: Tensor
     about: ScannedText
+    begin: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
 
 
 Readable = Tensor | np.ndarray | Sequence[Any] | Tokens  # a string is a sequence
@@ -43,14 +53,21 @@ def of(tokens: Readable, model: nn.Module) -> Tokens:
     check_reads_text(model)
     if isinstance(tokens, Tokens):
         return tokens
+    special = Special()
     if isinstance(tokens, str):
-        ids, tokenizer = _encoded(tokens, model)
+        ids, tokenizer, special = _encoded(tokens, model)
     else:
         ids, tokenizer = _integers(tokens), GIVEN
     if len(ids) < 2:
         raise ArgumentError("tokens", "two ids or more", len(ids))
     _check_range(ids, model, "{tokens}")
-    return Tokens(ids, describe_ids(ids, description="tokens", files=[], tokenizer=tokenizer))
+    about = describe_ids(ids, description="tokens", files=[], tokenizer=tokenizer)
+    return _with_special(ids, about, special)
+
+
+def _with_special(ids: Tensor, about: ScannedText, special: Special) -> Tokens:
+    about.special, about.warnings = special.words, weaknesses(ids, special.unknown)
+    return Tokens(ids, about, special.begin, special.end)
 
 
 def check_reads_text(model: nn.Module) -> None:
@@ -76,15 +93,17 @@ def _integers(tokens: Any) -> Tensor:
     return found.detach().reshape(-1).long().cpu()
 
 
-def _encoded(text: str, model: nn.Module) -> tuple[Tensor, str]:
+def _encoded(text: str, model: nn.Module) -> tuple[Tensor, str, Special]:
     """The ids of a text by the model's own tokenizer, or its bytes; and what made them."""
     tokenizer = getattr(model, "tokenizer", None)
     if callable(tokenizer):
-        found = tokenizer(text)
+        of_transformers = hasattr(tokenizer, "convert_ids_to_tokens")
+        found = tokenizer(text, add_special_tokens=False) if of_transformers else tokenizer(text)
         ids = found["input_ids"] if hasattr(found, "keys") else found
-        return torch.as_tensor(ids, dtype=torch.int64).reshape(-1), type(tokenizer).__name__
+        special = special_of(tokenizer) if of_transformers else Special()
+        return torch.as_tensor(ids).long().reshape(-1), type(tokenizer).__name__, special
     if vocabulary(model) == 256:
-        return torch.tensor(byte_ids(text), dtype=torch.int64), "bytes"
+        return torch.tensor(byte_ids(text), dtype=torch.int64), "bytes", Special()
     raise ArgumentTypeError("tokens", TAKES, f"a string, and {type(model).__name__} has neither")
 
 
@@ -130,7 +149,7 @@ def from_file(path: Path, source: Source) -> Tokens:
     ids = torch.from_numpy(np.ascontiguousarray(found).reshape(-1).astype(np.int64))
     _check_range(ids, source.model, "{tokens} {path}", path=path)
     about = describe_ids(ids, description=path.name, files=[str(path)], tokenizer=GIVEN)
-    return Tokens(ids, about)
+    return _with_special(ids, about, Special(unknown=source.special.unknown))
 
 
 def read_text(path: Path) -> str:
@@ -156,9 +175,8 @@ def _tokenised(text: str, source: Source, *, description: str, files: list[str])
         raise ScanError("the model has no tokenizer: give its token ids with {tokens}")
     ids = torch.tensor(source.encode(text), dtype=torch.int64)
     _check_range(ids, source.model, "the text")
-    return Tokens(
-        ids, describe_ids(ids, description=description, files=files, tokenizer=source.tokenizer)
-    )
+    about = describe_ids(ids, description=description, files=files, tokenizer=source.tokenizer)
+    return _with_special(ids, about, source.special)
 
 
 def _check_range(ids: Tensor, model: nn.Module, what: str, **values: object) -> None:

@@ -4,7 +4,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
@@ -15,7 +15,14 @@ from attentropy.scans.errors import ScanError
 MISSING = 0.1  # share of the tensors that a file may lack
 
 
-def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any]) -> nn.Module:
+def load_model(
+    where: str,
+    *,
+    dtype: str,
+    pickle: bool,
+    options: dict[str, Any],
+    count: Callable[[int, int], None] | None = None,
+) -> nn.Module:
     """The model of the class that its config names.
 
     Args:
@@ -23,11 +30,12 @@ def load_model(where: str, *, dtype: str, pickle: bool, options: dict[str, Any])
         dtype: the precision, by torch's name for it.
         pickle: allow pickled weights.
         options: for `from_pretrained`.
+        count: is told how many tensors of a GGUF file are read, and of how many.
     """
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
-    with _quiet(), _explained(where):
+    with _quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
         model, found = _class_for(transformers, config).from_pretrained(
             where,
@@ -93,6 +101,28 @@ def _explained(where: str) -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         text = "{model} {where} cannot be loaded: {why}"
         raise ScanError(text, where=where, why=lines[0]) from error
+
+
+@contextmanager
+def _counted(count: Callable[[int, int], None] | None) -> Iterator[None]:
+    """Tell `count` of the tensors that transformers dequantises, which it shows as a bar."""
+    from transformers import modeling_gguf_pytorch_utils as home
+
+    bar = getattr(home, "tqdm", None)
+    if count is None or bar is None:
+        yield
+        return
+
+    def counted(tensors: Collection[Any], **options: Any) -> Iterator[Any]:
+        for done, tensor in enumerate(tensors, 1):
+            yield tensor
+            count(done, len(tensors))
+
+    home.tqdm = counted
+    try:
+        yield
+    finally:
+        home.tqdm = bar
 
 
 @contextmanager

@@ -9,14 +9,18 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.models.losses.probes import position_limit
+from attentropy.models.rope.rotary import exact_angles
+from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
@@ -58,6 +62,7 @@ class Source:
         encode: text to token ids; None if the model came without a tokenizer.
         decode: one token id to text, for labels.
         call: the Python that loads the same model, for the methods page.
+        special: what the tokenizer adds around a text.
     """
 
     model: nn.Module
@@ -66,21 +71,28 @@ class Source:
     encode: Callable[[str], list[int]] | None
     decode: Callable[[int], str]
     call: str
+    special: Special = field(default_factory=Special)
 
 
-def load(name: str | None, placement: Placement, permissions: Permissions) -> Source:
+Count = Callable[[int, int], None]
+
+
+def load(
+    name: str | None, placement: Placement, permissions: Permissions, *, count: Count | None = None
+) -> Source:
     """Find out what `name` means and load it; None is the embedded model.
 
     Args:
         name: a folder, a .gguf file, package.module:factory, a name on the hub, or None.
         placement: precision and device.
         permissions: what may be loaded and run.
+        count: is told how many tensors of a GGUF file are read, and of how many.
     """
     if name is None:
         return _embedded(placement)
     path = Path(name)
     if path.suffix == ".gguf" or path.exists():
-        return _from_disk(path, placement, permissions)
+        return _from_disk(path, placement, permissions, count)
     if FACTORY.fullmatch(name):
         return _from_factory(name, placement)
     if permissions.download and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
@@ -102,7 +114,8 @@ def place(model: nn.Module, placement: Placement) -> nn.Module:
         device, dtype = torch.device(placement.device), getattr(torch, placement.dtype)
         if device.type == "meta":
             raise RuntimeError("it holds no numbers")
-        return model.to(device=device, dtype=dtype).eval()
+        with exact_angles(model):
+            return model.to(device=device, dtype=dtype).eval()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
         text = "{device} {name} cannot be used: {reason}"
@@ -169,7 +182,9 @@ def _import(module_name: str, attribute: str, name: str) -> Callable[[], Any]:
     return factory
 
 
-def _from_disk(path: Path, placement: Placement, permissions: Permissions) -> Source:
+def _from_disk(
+    path: Path, placement: Placement, permissions: Permissions, count: Count | None
+) -> Source:
     if path.suffix == ".gguf":
         checkpoints.check_gguf(path)
         where, more = str(path.parent), {"gguf_file": path.name}
@@ -178,14 +193,18 @@ def _from_disk(path: Path, placement: Placement, permissions: Permissions) -> So
             path, allow_pickle=permissions.pickle, allow_code=permissions.remote_code
         )
         where, more = str(path), {}
-    source = _transformers(where, more, placement, permissions)
+    source = _transformers(where, more, placement, permissions, count)
     source.about.name = path.resolve().name
     source.about.source = str(path)
     return source
 
 
 def _transformers(
-    where: str, more: dict[str, str], placement: Placement, permissions: Permissions
+    where: str,
+    more: dict[str, str],
+    placement: Placement,
+    permissions: Permissions,
+    count: Count | None = None,
 ) -> Source:
     from attentropy.scans.loading.pretrained import load_model, load_tokenizer
 
@@ -194,10 +213,14 @@ def _transformers(
         "local_files_only": not permissions.download,
         "trust_remote_code": permissions.remote_code,
     }
-    model = load_model(where, dtype=placement.dtype, pickle=permissions.pickle, options=options)
+    model = load_model(
+        where, dtype=placement.dtype, pickle=permissions.pickle, options=options, count=count
+    )
     tokenizer = load_tokenizer(where, options=options)
     model = place(model, placement)
+    gguf = Path(where) / more["gguf_file"] if more else None
     about = describe_model(model, where, "gguf" if more else "transformers", placement)
+    _say_trained(about, trained_length(model, tokenizer, gguf))
     if more:
         about.note = "weights dequantised from GGUF"
     auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
@@ -212,6 +235,7 @@ def _transformers(
         lambda text: list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]),
         lambda token: str(tokenizer.decode([token])),
         call,
+        special_of(tokenizer),
     )
 
 
@@ -228,7 +252,7 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         kind: where it comes from.
         placement: precision and device.
     """
-    return ScannedModel(
+    found = ScannedModel(
         name=name,
         source=name,
         kind=kind,
@@ -236,52 +260,17 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=placement.dtype,
         device=placement.device,
-        trained_length=trained_length(model),
-        maximum_length=maximum_length(model),
+        maximum_length=position_limit(model),
     )
+    _say_trained(found, trained_length(model))
+    return found
 
 
-def trained_length(model: nn.Module) -> int | None:
-    """The length that the model was trained at, as far as its attributes or config say."""
-    own = getattr(model, "trained_length", None)
-    if isinstance(own, int):
-        return own
-    config = _text_config(model)
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
-    known = (original, getattr(config, "max_position_embeddings", None))
-    found = next((value for value in known if isinstance(value, int) and value > 0), None)
-    return found or _positive(getattr(config, "n_positions", None))
-
-
-def maximum_length(model: nn.Module) -> int | None:
-    """The longest input: as many as there are learned positions, None if they are computed."""
-    own = getattr(model, "maximum_length", None)
-    if isinstance(own, int):
-        return own
-    tables = [
-        module.num_embeddings - _offset(module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding)
-        and ("position" in name or name.endswith("wpe"))
-        and "relative" not in name
-    ]
-    return min(tables, default=None)
-
-
-def _offset(module: nn.Embedding) -> int:
-    """Positions that a table keeps for itself (OPT and BART 2, RoBERTa padding + 1)."""
-    offset = getattr(module, "offset", None)
-    if isinstance(offset, int):
-        return offset
-    return 0 if module.padding_idx is None else module.padding_idx + 1
-
-
-def _text_config(model: nn.Module) -> Any:
-    config = getattr(model, "config", None)
-    read = getattr(config, "get_text_config", None)
-    return read() if callable(read) else config
-
-
-def _positive(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+def _say_trained(about: ScannedModel, known: TrainedLength | None) -> None:
+    """The trained length and its source; a table of positions ends it where it is shorter."""
+    if known is None:
+        return
+    about.trained_length, about.trained_source = known.tokens, known.source
+    if about.maximum_length is not None and about.maximum_length < known.tokens:
+        about.trained_length = about.maximum_length
+        about.trained_source = "the number of positions of the model"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
+import torch
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentTypeError
@@ -13,6 +14,7 @@ from attentropy.scans.schema import ScannedModel, Skipped
 SHORTEST = 64
 REACH = 4
 ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
+SHORT = 2048  # windows up to this length share passes of 8192 tokens, so that time can be told
 
 
 def check(lengths: Sequence[int]) -> list[int]:
@@ -26,6 +28,8 @@ def check(lengths: Sequence[int]) -> list[int]:
     found = list(lengths)
     if any(isinstance(n, bool) or not isinstance(n, Integral) for n in found):
         raise ArgumentTypeError("lengths", "a list of integers", found)
+    if any(length < 1 for length in found):
+        raise ScanError("{lengths} must be positive, got {found}", found=found)
     if not found or found != sorted(set(found)) or found[0] < 2:
         raise ScanError("{lengths} must increase and be 2 or more, got {found}", found=found)
     return [int(length) for length in found]
@@ -71,9 +75,8 @@ def usable(
             continue
         skipped.append(Skipped(length=length, reason=reason))
     if not kept:
-        first = skipped[0]
-        text = "no length can be measured: {length:,}: {reason}"
-        raise ScanError(text, length=first.length, reason=first.reason)
+        reasons = "; ".join(f"{one.length:,}: {one.reason}" for one in skipped)
+        raise ScanError("none of {lengths} can be measured: {reasons}", reasons=reasons)
     return kept, skipped
 
 
@@ -85,23 +88,44 @@ class Windows:
         ids: one row of tokens.
         budget: how many of them are read at every length, so that what changes is the length.
         room: tokens of one forward pass: `batch` windows of the longest length.
+        begin: special tokens that every window begins with, as in training.
+        end: special tokens that every window ends with.
     """
 
     ids: Tensor
     budget: int
     room: int
+    begin: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, ids: Tensor, lengths: Sequence[int], *, batch: int) -> "Windows":
+    def of(
+        cls,
+        ids: Tensor,
+        lengths: Sequence[int],
+        *,
+        batch: int,
+        budget: int | None = None,
+        begin: tuple[int, ...] = (),
+        end: tuple[int, ...] = (),
+    ) -> "Windows":
         """`batch` windows of the longest length, or a few thousand tokens if that is more.
 
         Args:
             ids: one row of tokens.
             lengths: those that will be cut.
             batch: the number of windows of the longest length in one forward pass.
+            budget: number of tokens to read at every length; one window of the longest at least.
+            begin: special tokens that every window begins with.
+            end: special tokens that every window ends with.
         """
+        special = len(begin) + len(end)
+        if min(lengths) < special + 2:
+            text = "{lengths} must leave room for {special} special tokens, got {found}"
+            raise ScanError(text, special=special, found=min(lengths))
         room = batch * max(lengths)
-        return cls(ids, min(len(ids), max(room, ENOUGH)), room)
+        wanted = max(room, ENOUGH) if budget is None else max(budget, *lengths)
+        return cls(ids, min(len(ids), wanted), room, begin, end)
 
     def cut(self, length: int) -> Iterator[Tensor]:
         """Rows [B, length], as many at a time as one pass has room for.
@@ -109,5 +133,32 @@ class Windows:
         Args:
             length: the number of tokens in a window.
         """
-        rows = self.ids[: self.budget // length * length].view(-1, length)
-        yield from rows.split(max(1, self.room // length))
+        room = self.room if length > SHORT else min(self.room, ENOUGH)
+        yield from self.rows(length).split(max(1, room // length))
+
+    def rows(self, length: int) -> Tensor:
+        """All windows of a length, [W, length], with their special tokens.
+
+        Args:
+            length: the number of tokens in a window.
+        """
+        size = length - len(self.begin) - len(self.end)
+        text = self.ids[: self.budget // size * size].view(-1, size)
+        begin, end = (
+            torch.tensor(ids, dtype=text.dtype).expand(len(text), -1)
+            for ids in (self.begin, self.end)
+        )
+        return torch.cat([begin, text, end], 1)
+
+    def along(self, losses: Tensor) -> Tensor:
+        """Losses of windows, [W, length - 1], by the place of the token in the text.
+
+        Tokens that nothing precedes in their window have none: NaN.
+
+        Args:
+            losses: as `token_losses` gives them for `rows(length)`.
+        """
+        length = losses.shape[1] + 1
+        found = torch.full((len(losses), length), torch.nan, dtype=losses.dtype)
+        found[:, 1:] = losses.cpu()
+        return found[:, len(self.begin) : length - len(self.end)].reshape(-1)

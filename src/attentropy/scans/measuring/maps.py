@@ -11,11 +11,11 @@ from attentropy.core.results import Stats
 from attentropy.core.statistics import HeadRow
 from attentropy.core.visibility import ALL
 from attentropy.kernels.tiled.logits import row_logits
+from attentropy.models.losses.reading import read
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
 from attentropy.models.watch import Watch
-from attentropy.scans.measuring.measure import read
 from attentropy.scans.schema import Maps
 
 SIDES = (256, 128, 64, 32, 16)

@@ -11,13 +11,13 @@ from tests.kernels.triton.problems import problem, tensors
 
 
 @interpreted
-@pytest.mark.parametrize("flowing", [FLOWING, ("out",), ("entropy",), ("lse", "collision")])
+@pytest.mark.parametrize("flowing", [FLOWING[:4], ("out",), ("entropy",), ("lse", "collision")])
 def test_the_shift_of_every_row(flowing):
     made = problem(*tensors(21, 11, batch=2))
     rows = (2, 2, 21)
     written = SoftmaxResults(
         torch.randn(*rows, 6), *torch.randn(3, *rows), torch.zeros(rows, dtype=torch.int64),
-        *torch.randn(2, *rows),
+        *torch.randn(3, *rows),
     )  # fmt: skip
     grads = {name: torch.randn_like(getattr(written, name)) for name in flowing}
     grads = {n: g.transpose(1, 2).contiguous().transpose(1, 2) for n, g in grads.items()}

@@ -30,15 +30,18 @@ struct Args {
     int64_t relatives, reach;  // stride of heads; the table holds 2 * reach + 1 distances
     const float* slopes;
     double softcap;  // 0: none
+    // Dropout: weights whose word is below `least` become 0, others are multiplied by `kept`.
+    double kept;  // 0: no dropout
+    int64_t least, seed;
     char* out;
     int64_t outs[3];
     // Rows are contiguous [B,H,Q]. `log_l` is ln of the sum of e^(s - max_logit): the backward
     // pass needs ln p = (s - max_logit) - log_l without the rounding of lse.
-    float *entropy, *lse, *max_logit, *collision, *log_l;
+    float *entropy, *lse, *max_logit, *collision, *varentropy, *log_l;
     int64_t* argmax;
     const char* dout;
     int64_t douts[3];
-    const float *dentropy, *dlse, *dcollision;
+    const float *dentropy, *dlse, *dcollision, *dvarentropy;
     char* dq;
     int64_t dqs[3];
     char* dk;

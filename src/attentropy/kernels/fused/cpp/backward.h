@@ -1,6 +1,8 @@
-// The backward pass of the heads that share one head of keys. With z = ln p, and gradients dO,
-// dLSE, dH, dC of output, lse, entropy and collision, the gradient of a logit is
-//     ds = p (dP - c - dH z + 2 dC p),   c = dO.O + dH H - dLSE + 2 dC C,   dP = dO v.
+// The backward pass of the heads that share one head of keys. With z = ln p, y = z + H, and
+// gradients dO, dLSE, dH, dC, dV of output, lse, entropy, collision and varentropy, the gradient of
+// a logit is
+//     ds = p (dP - c - dH z + 2 dC p + dV y (y + 2)),   dP = dO v,
+//     c = dO.O + dH H - dLSE + 2 dC C + dV V.
 #pragma once
 #include <numeric>
 
@@ -27,11 +29,12 @@ struct BackwardPass {
     Share share;
     float *partial, *tables;     // dq of this part; gradients of relative of this part, by head
     float* drelative = nullptr;  // those of the present head
-    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *dk, *dv;
+    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *few, *drops, *dk, *dv;
     float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
     int64_t ldk, ldv;
     bool keys_tainted = false, rows_tainted = false;
-    alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], scale[P], one[P];
+    alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], ve[P], entropy[P];
+    alignas(64) float scale[P], one[P];
     Lanes lanes;
 
     static constexpr bool f32 = sizeof(T) == 4;
@@ -41,6 +44,7 @@ struct BackwardPass {
         size_t d = padded(a.D), e = padded(a.Dv), tile = BACK_KEYS * P;
         return Scratch::room(a.D * P) * 2 + Scratch::room(d * P) + Scratch::room(a.Dv * P) +
                Scratch::room(e * P) + Scratch::room(tile) * 3 + Scratch::room(BACK_KEYS + P + W) +
+               Scratch::room(a.D + BACK_KEYS + 2 * W) + (a.kept != 0 ? Scratch::room(tile) : 0) +
                (Op::width == 2 ? Scratch::room(tile / 2 + P) * 3 + Scratch::room((a.K + 1) / 2 * a.D) : 0) +
                (direct(a.D) ? 0 : Scratch::room(a.K * d)) +
                (direct(a.Dv) ? 0 : Scratch::room(a.K * e)) + Extras::room(a, BACK_KEYS);
@@ -63,6 +67,8 @@ struct BackwardPass {
         dp = mem.take<float>(BACK_KEYS * P);
         slopes = mem.take<float>(BACK_KEYS * P);
         dtable = mem.take<float>(BACK_KEYS + P + W);
+        few = mem.take<float>(a.D + BACK_KEYS + 2 * W);
+        drops = mem.take<float>(a.kept != 0 ? BACK_KEYS * P : 0);
         dk = accumulator(mem, a.dk, a.dks, b, hk, a.D, ldk);
         dv = accumulator(mem, a.dv, a.dvs, b, hk, a.Dv, ldv);
         const T* k = at3<T>(a.k, a.ks, b, hk, 0);
@@ -127,11 +133,16 @@ struct BackwardPass {
                 const float* kj = reinterpret_cast<const float*>(k + span.j0 * a.ks[2]);
                 const float* vj = reinterpret_cast<const float*>(v + span.j0 * a.vs[2]);
                 constexpr int X = Op::width;
-                gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0, span.v1,
-                                         a.D / X, scale);
+                if (a.Q <= FEW)
+                    few_scores(w, k, span);
+                else
+                    gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0,
+                                             span.v1, a.D / X, scale);
                 gemm<Op, BY_ROWS, false>(vj, a.vs[2] / X, gt, P, dp, P, span.rows(), span.v0, span.v1,
                                          a.Dv / X);
+                if (a.kept != 0) draw(w, span);
                 logit_gradients(w, span, extras);
+                if (a.kept != 0) drop(span, s);
                 bool hides = span.edge || extras.tile;
                 if (hides && (keys_tainted || rows_tainted))
                     accumulate_carefully(w, span, k);
@@ -148,7 +159,7 @@ struct BackwardPass {
         const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0);
         for (int i = 0; i < P; ++i) {
             scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
-            top[i] = c[i] = dh[i] = dc[i] = 0.0f, shift[i] = INF;
+            top[i] = c[i] = dh[i] = dc[i] = ve[i] = entropy[i] = 0.0f, shift[i] = INF;
             if (i < w.n) row(w, i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
         }
         pack_queries<Op>(q, a.qs[2], w.n, a.D, scale, qt);
@@ -166,6 +177,28 @@ struct BackwardPass {
                        tainted(g, a.douts[2], w.n, a.Dv);
         std::memset(dqt, 0, a.D * P * sizeof(float));
     }
+    // Factors of dropout of a span; they act on dP here, and on p once ds is made of it.
+    void draw(const Where& w, const Span& span) {
+        visit_kept(a, w, span, [&](int j, int g, const vi& kept) {
+            store(drops + j * P + g * W, kept ? splat(float(a.kept)) : vf{});
+        });
+        drop(span, dp);
+    }
+    void drop(const Span& span, float* x) {
+        for (int j = 0; j < span.rows(); ++j)
+            for (int at = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, at += W)
+                store(x + at, load(x + at) * load(drops + at));
+    }
+    // Scores of few queries in the order in which the forward pass sums them.
+    void few_scores(const Where& w, const T* k, const Span& span) {
+        for (int i = 0; i < P; ++i) {
+            if (i < w.n) {
+                scale_query(at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i), a.D, scale[i], few);
+                row_scores(few, a.D, k + span.j0 * a.ks[2], a.ks[2], span.rows(), few + a.D + W);
+            }
+            for (int j = 0; j < span.rows(); ++j) s[j * P + i] = i < w.n ? few[a.D + W + j] : 0.0f;
+        }
+    }
     void row(const Where& w, int i, const T* out, const T* g) {
         int64_t r = w.row(a) + i;
         vf acc = {};
@@ -178,6 +211,10 @@ struct BackwardPass {
         dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
         dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
         c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];
+        if (!a.dvarentropy) return;
+        ve[i] = a.dvarentropy[r], entropy[i] = a.entropy[r];
+        c[i] += ve[i] * a.varentropy[r] - dh[i] * entropy[i];
+        dh[i] -= 2.0f * ve[i];
     }
     static void copy_rows(const T* x, int64_t stride, int n, int64_t D, const float* factor,
                           float* to) {
@@ -201,7 +238,10 @@ struct BackwardPass {
                     if (a.softcap != 0) store(slopes + x, slope);
                 }
         }
-        vec_chunks(span.v0, span.v1, [&](auto nv, int g) { soften<decltype(nv)::value>(span, g); });
+        vec_chunks(span.v0, span.v1, [&](auto nv, int g) {
+            a.dvarentropy ? soften<decltype(nv)::value, true>(span, g)
+                          : soften<decltype(nv)::value, false>(span, g);
+        });
         if (!plain && rows_tainted) scrub(span, extras);
         if (drelative) add_table(w, span, extras);
         if (a.dbias) add_bias(w, span, extras);
@@ -212,20 +252,23 @@ struct BackwardPass {
                     store(dp + x, d == 0.0f ? vf{} : d * load(slopes + x));
                 }
     }
-    template <int NV>
+    // VARENTROPY: it has a gradient; -dH y is then with its term of y.
+    template <int NV, bool VARENTROPY>
     void soften(const Span& span, int g) {
-        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV];
+        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV], ev[NV], en[NV];
         for (int v = 0; v < NV; ++v) {
             int x = (g + v) * W;
             m[v] = load(top + x), sh[v] = load(shift + x), cc[v] = load(c + x);
             h[v] = load(dh + x), cd[v] = load(dc + x);
+            ev[v] = load(ve + x), en[v] = load(entropy + x);
         }
         for (int j = 0; j < span.rows(); ++j) {
             float *ps = s + j * P + g * W, *pd = dp + j * P + g * W;
 #pragma GCC unroll 8
             for (int v = 0; v < NV; ++v) {
                 vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_safe(z);
-                vf x = load(pd + v * W) - cc[v] - h[v] * z + cd[v] * p;
+                vf y = VARENTROPY ? z + en[v] : z, slope = VARENTROPY ? h[v] - ev[v] * y : h[v];
+                vf x = load(pd + v * W) - cc[v] - slope * y + cd[v] * p;
                 store(ps + v * W, p);
                 store(pd + v * W, z < LOWEST ? vf{} : p * x);
             }

@@ -40,7 +40,8 @@ struct ForwardPass {
     const Args& a;
     int64_t id;  // of the call
     float *qt, *s, *o;
-    alignas(64) float m[P], l[P], t[P], c[P], best[P], decay[P], factor[P], scale[P];
+    alignas(64) float m[P], l[P], t[P], u[P], mid[P], c[P], best[P], decay[P], factor[P];
+    alignas(64) float scale[P];
     alignas(64) int32_t tile[P], arg[P];
     Lanes lanes;
     bool started = false;  // whether o holds anything
@@ -70,6 +71,7 @@ struct ForwardPass {
                 plain ? soften<decltype(nv)::value, false>(span, g)
                       : soften<decltype(nv)::value, true>(span, g);
             });
+            if (a.kept != 0) drop(w, span);
             bool first = !started && span.v0 == 0 && span.v1 * W >= w.n;
             if (!first) prepare_output(span);
             started = true;
@@ -83,7 +85,7 @@ struct ForwardPass {
         lanes.init(a, w);
         for (int i = 0; i < P; ++i) {
             scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
-            m[i] = -INF, l[i] = t[i] = c[i] = 0.0f, arg[i] = -1;
+            m[i] = -INF, l[i] = t[i] = u[i] = mid[i] = c[i] = 0.0f, arg[i] = -1;
         }
         pack_queries<Op>(at3<T>(a.q, a.qs, w.b, w.h, w.i0), a.qs[2], w.n, a.D, scale, qt);
     }
@@ -155,12 +157,14 @@ struct ForwardPass {
     // next; the sums move along. MASKED: -inf may occur.
     template <int NV, bool MASKED>
     void soften(const Span& span, int g) {
-        vf pivot[NV], lb[NV] = {}, tb[NV] = {}, cb[NV] = {};
+        vf pivot[NV], near[NV], lb[NV] = {}, tb[NV] = {}, ub[NV] = {}, cb[NV] = {};
         auto weigh = [&](int j, int v) __attribute__((always_inline)) {
             vf z = load(s + j * P + (g + v) * W) - pivot[v], e = exp_cut(z);
             if (MASKED) z = z < LOWEST ? splat(LOWEST) : z;  // a NaN reaches t, if not e
+            vf y = z - near[v], ey = e * y;
             lb[v] += e;
-            tb[v] += e * z;
+            tb[v] += ey;
+            ub[v] += ey * y;
             cb[v] += e * e;
             return e;
         };
@@ -173,15 +177,23 @@ struct ForwardPass {
             store(m + x, top);
             store(decay + x, fall);
             store(t + x, fall * (load(t + x) - rise * load(l + x)));
+            store(u + x, fall * load(u + x));
+            store(mid + x, load(mid + x) - rise);
             store(l + x, fall * load(l + x));
             store(c + x, fall * fall * load(c + x));
         }
         // Sums restart every so many rows: a long chain of additions would lose digits.
-        constexpr int CHAIN = 64;
+        constexpr int CHAIN = 64, FIRST = 8;  // the first one finds a middle
         int rows = span.rows(), start = Op::width == 2 ? -(span.j0 & 1) : 0;
-        for (int from = start; from < rows; from += CHAIN) {
-            int to = std::min(rows, from + CHAIN);
-            for (int v = 0; v < NV; ++v) lb[v] = tb[v] = cb[v] = vf{};
+        for (int from = start, to; from < rows; from = to) {
+            to = std::min(rows, from + (from == start ? FIRST : CHAIN));
+            for (int v = 0; v < NV; ++v) {
+                int x = (g + v) * W;
+                lb[v] = tb[v] = ub[v] = cb[v] = vf{};
+                near[v] = middle(load(l + x), load(t + x));
+                store(u + x, load(u + x) + moved(load(l + x), load(t + x), load(mid + x), near[v]));
+                store(mid + x, near[v]);
+            }
             if constexpr (Op::width == 2) {
 #ifdef __AVX512BF16__
                 // A word row is never above the rows it is made of, so it may overwrite them.
@@ -201,10 +213,25 @@ struct ForwardPass {
             for (int v = 0; v < NV; ++v) {
                 int x = (g + v) * W;
                 store(l + x, load(l + x) + lb[v]);
-                store(t + x, load(t + x) + tb[v]);
+                store(t + x, load(t + x) + (tb[v] + near[v] * lb[v]));
+                store(u + x, load(u + x) + ub[v]);
                 store(c + x, load(c + x) + cb[v]);
             }
         }
+    }
+
+    // Drops weights in place; what they are multiplied by is in the factors of the output.
+    void drop(const Where& w, const Span& span) {
+        int odd = span.j0 & 1;
+        visit_kept(a, w, span, [&](int j, int g, const vi& kept) {
+            vi bits = kept;
+            if (Op::width == 2) {  // the other half of a word belongs to another key
+                bits = (j + odd) % 2 ? kept | 0xffff : kept | int32_t(0xffff0000);
+                j = (j + odd) / 2;
+            }
+            float* p = s + j * P + g * W;
+            store(p, as_float(as_int(load(p)) & bits));
+        });
     }
 
     // o = (ADD: +=) e V.
@@ -239,14 +266,15 @@ struct ForwardPass {
             store(taint + g * W, x);
         }
         for (int i = 0; i < w.n; i += W) {
-            Sums sums{load(m + i), load(l + i), load(t + i), load(c + i)};
-            store(factor + i, write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i)));
+            Sums sums{load(m + i), load(l + i), load(t + i), load(u + i), load(mid + i), load(c + i)};
+            vf f = write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i));
+            store(factor + i, a.kept != 0 ? f * float(a.kept) : f);
         }
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, w.i0));
         unpack_lanes(o, a.Dv, w.n, factor, out, a.outs[2]);
         RowPass<T> rows(a, mem);
         for (int i = 0; i < w.n; ++i)
-            if (taint[i] != 0.0f || m[i] == -INF) rows.run({w.b, w.h, w.i0 + i, 1});
+            if (taint[i] != 0.0f || m[i] == -INF) rows.template run<Op, true>({w.b, w.h, w.i0 + i, 1});
     }
 };
 
@@ -265,7 +293,7 @@ static void forward(const Args& given) {
             Scratch& mem = scratch();
             mem.reserve(RowPass<T>::room(a));
             RowPass<T> rows(a, mem);
-            rows.run({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
+            rows.template run<Op, false>({task / a.Q / a.H, task / a.Q % a.H, task % a.Q, 1});
         });
         return;
     }

@@ -156,6 +156,14 @@ static void unpack_lanes(const float* C, int64_t D, int n, const float* factor, 
     }
 }
 
+// What a relative table and ALiBi add at distance d. Not inlined: contracted with the sum that it is
+// added to, a product would be rounded in one pass otherwise than in another.
+__attribute__((noinline)) static float distance_bias(const Args& a, int64_t h, int64_t d) {
+    float x = a.slopes ? -a.slopes[h] * float(std::abs(d)) : 0.0f;
+    if (!a.relative) return x;
+    return x + a.relative[h * a.relatives + std::clamp(d, -a.reach, a.reach) + a.reach];
+}
+
 // What is added to the scaled score of a span beyond the interval test, or nothing.
 struct Extras {
     const Args& a;
@@ -183,14 +191,7 @@ struct Extras {
         if (tile) fill_tile(s);
     }
     void fill_table(const Span& s) {
-        float slope = a.slopes ? a.slopes[w.h] : 0.0f;
-        for (int p = 0; p < s.rows() + P; ++p) {
-            int64_t d = distance(s, p);
-            float x = -slope * float(std::abs(d));
-            if (a.relative)
-                x += a.relative[w.h * a.relatives + std::clamp(d, -a.reach, a.reach) + a.reach];
-            tables[p] = x;
-        }
+        for (int p = 0; p < s.rows() + P; ++p) tables[p] = distance_bias(a, w.h, distance(s, p));
     }
     // rows[i][key] = bias, or -inf where hidden; then transposed into tiles[key][lane].
     void fill_tile(const Span& s) {

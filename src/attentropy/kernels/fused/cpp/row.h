@@ -1,24 +1,40 @@
 // One query at a time, with vectors along the head dimension: for decoding, and to repair rows
 // whose panel met a NaN or an infinity at a hidden key (0 * NaN is NaN).
 #pragma once
-#include "panel.h"
+#include "dropout.h"
 
-// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, e^2z.
+// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, (z - mid)^2 e^z, e^2z.
+// About a point near the mean of z, squares do not cancel when the varentropy is read off.
 struct Sums {
-    vf m, l, t, c;
+    vf m, l, t, u, mid, c;
 };
+
+// A point near the mean that keys with the sums l and t will have together with those to come. One
+// of those may have the maximum: then z = 0 weighs 1, and what was met so far may weigh nothing.
+template <class V>
+static inline V middle(V l, V t) {
+    return t / (l < 1 ? l * 0 + 1 : l);
+}
+// What to add to u when its middle moves.
+template <class V>
+static inline V moved(V l, V t, V from, V to) {
+    return (from - to) * (2 * (t - from * l) + (from - to) * l);
+}
 
 // Writes the statistics of n <= W rows and returns the factors that turn sum e v into output.
 static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, const vi& best) {
     vi blind = s.l == 0.0f;  // not !(l > 0): NaN is no blindness
     vd l = __builtin_convertvector(blind ? splat(1.0f) : s.l, vd), log_l = log(l);
     vd m = __builtin_convertvector(s.m, vd), share = __builtin_convertvector(s.t, vd) / l;
+    vd square = __builtin_convertvector(s.u, vd) / l, off = share - __builtin_convertvector(s.mid, vd);
     vf inverse = __builtin_convertvector(1.0 / l, vf);
     vf taint = s.l * 0.0f;  // NaN where l is NaN or infinite: the logarithm would not say so
     vf entropy = __builtin_convertvector(log_l - share, vf) + taint;
     vf lse = __builtin_convertvector(m + log_l, vf) + taint;
     vf shift = __builtin_convertvector(log_l, vf) + taint;
     vf collision = s.c * inverse * inverse;
+    vf spread = __builtin_convertvector(square - off * off, vf) + taint;
+    spread = spread < 0.0f || entropy == 0.0f ? vf{} : spread;
     lse = blind ? splat(-INF) : s.m == INF || s.m == -INF ? s.m : lse;
     entropy = blind ? vf{} : entropy;
     shift = blind ? splat(INF) : shift;
@@ -26,10 +42,36 @@ static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, co
     std::memcpy(a.lse + row, &lse, n * 4);
     std::memcpy(a.max_logit + row, &s.m, n * 4);
     std::memcpy(a.collision + row, &collision, n * 4);
+    std::memcpy(a.varentropy + row, &spread, n * 4);
     std::memcpy(a.log_l + row, &shift, n * 4);
     vl index = __builtin_convertvector(best, vl);
     std::memcpy(a.argmax + row, &index, n * 8);
     return blind ? vf{} : inverse;
+}
+
+// q times scale, and zeros up to the next vector.
+template <class T>
+static inline void scale_query(const T* x, int64_t D, float scale, float* q) {
+    for (int64_t d = 0; d < D + W; ++d) q[d] = d < D ? to_float(x[d]) * scale : 0.0f;
+}
+
+// s[j] = q . k_j for n keys, W of them at a time; the backward pass of few queries does the same.
+template <class T>
+static void row_scores(const float* q, int64_t D, const T* k, int64_t stride, int64_t keys, float* s) {
+    int64_t whole = D / W * W, rest = D - whole;
+    for (int64_t j = 0; j < keys; j += W) {
+        int n = int(std::min<int64_t>(W, keys - j));
+        vf r[W] = {};
+        for (int i = 0; i < n; ++i) {
+            const T* row = k + (j + i) * stride;
+            for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
+            if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+        }
+        transpose(r);
+        for (int half = W / 2; half; half /= 2)
+            for (int i = 0; i < half; ++i) r[i] += r[i + half];
+        store(s + j, r[0]);
+    }
 }
 
 template <class T>
@@ -49,21 +91,18 @@ struct RowPass {
         hidden = mem.take<uint8_t>(a.K + W);
     }
 
-    // s[j - lo] = q . k_j for j in [lo, hi), W keys at a time.
-    void scores(const T* k, int64_t stride, int64_t lo, int64_t hi) {
-        int64_t whole = a.D / W * W, rest = a.D - whole;
-        for (int64_t j = lo; j < hi; j += W) {
-            int n = int(std::min<int64_t>(W, hi - j));
-            vf r[W] = {};
-            for (int i = 0; i < n; ++i) {
-                const T* row = k + (j + i) * stride;
-                for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
-                if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+    // s[j - lo] = q . k_j for j in [lo, hi); in the order of a panel, which was there before.
+    template <class Op>
+    void scores_of_panel(const T* x, const T* k, int64_t stride, int64_t lo, int64_t hi, float scale) {
+        for (int64_t j = lo; j < hi; ++j) {
+            vf acc = {};
+            for (int64_t d = 0; d < a.D; d += Op::width) {
+                float word, other = q[d];
+                std::memcpy(&word, k + j * stride + d, 4);
+                if constexpr (Op::width == 2) std::memcpy(&other, x + d, 4);
+                acc = Op::step(word, splat(other), acc);
             }
-            transpose(r);
-            for (int half = W / 2; half; half /= 2)
-                for (int i = 0; i < half; ++i) r[i] += r[i + half];
-            store(s + (j - lo), r[0]);
+            s[j - lo] = Op::width == 2 ? acc[0] * scale : acc[0];
         }
     }
     // Turns scores into final logits; hidden[] says which keys do not count.
@@ -75,10 +114,7 @@ struct RowPass {
         for (int64_t j = lo; j < hi; ++j) {
             float x = s[j - lo];
             if (a.softcap != 0) x = tanh(splat(x / float(a.softcap)))[0] * float(a.softcap);
-            int64_t d = j - (w.i0 + a.K - a.Q);
-            if (a.relative)
-                x += a.relative[w.h * a.relatives + std::clamp(d, -a.reach, a.reach) + a.reach];
-            if (a.slopes) x -= a.slopes[w.h] * float(std::abs(d));
+            if (a.relative || a.slopes) x += distance_bias(a, w.h, j - (w.i0 + a.K - a.Q));
             bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
             if (b && !hide) x += b[j * bs[3]];
             hidden[j - lo] = hide;
@@ -121,19 +157,25 @@ struct RowPass {
         float m;
         for (int i = 0; i < W; ++i) s[n + i] = -INF;
         if (!peak(n, m, best)) first_peak(n, masked, m, best);
-        double l = 0, t = 0, c = 0;
-        for (int64_t from = 0; from < n; from += CHAIN) {
-            vf lb = {}, tb = {}, cb = {};
-            for (int64_t j = from; j < std::min(n, from + CHAIN); j += W) {
+        double l = 0, t = 0, u = 0, c = 0, mid = 0;
+        for (int64_t from = 0, to; from < n; from = to) {
+            to = std::min(n, from + (from ? CHAIN : W));
+            double next = float(middle(l, t));
+            u += moved(l, t, mid, next), mid = next;
+            vf lb = {}, tb = {}, ub = {}, cb = {};
+            for (int64_t j = from; j < to; j += W) {
                 vf z = load(s + j) - m, e = exp_safe(z);
                 store(s + j, e);
                 lb += e;
-                tb += e * (z < LOWEST ? splat(LOWEST) : z);
+                z = z < LOWEST ? splat(LOWEST) : z;
+                vf y = z - float(mid);
+                tb += e * z;
+                ub += e * y * y;
                 cb += e * e;
             }
-            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], c += cb[i];
+            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], u += ub[i], c += cb[i];
         }
-        return {splat(m), splat(float(l)), splat(float(t)), splat(float(c))};
+        return {splat(m), splat(float(l)), splat(float(t)), splat(float(u)), splat(float(mid)), splat(float(c))};
     }
     void values(const T* v, int64_t stride, int64_t lo, int64_t hi, bool masked) {
         for (int64_t d = 0; d < a.Dv; d += 4 * W) {
@@ -155,6 +197,8 @@ struct RowPass {
                 for (int x = 0; x < W && i * W + x < width; ++x) o[d + i * W + x] = acc[i][x];
         }
     }
+    // A row by itself; OF_PANEL says whose order its scores are summed in, `Op` being the panel's.
+    template <class Op, bool OF_PANEL>
     void run(const Where& w) {
         int64_t hk = w.h / (a.H / a.Hk), i = w.i0;
         int64_t lo = std::max(0, at3(a.lo, a.los, w.b, w.h, i, int32_t(0)));
@@ -162,20 +206,26 @@ struct RowPass {
         hi = std::max(lo, hi);
         float scale = at3(a.scale, a.scales, w.b, w.h, i, 1.0f);
         const T* x = at3<T>(a.q, a.qs, w.b, w.h, i);
-        for (int64_t d = 0; d < a.D + W; ++d) q[d] = d < a.D ? to_float(x[d]) * scale : 0.0f;
-        scores(at3<T>(a.k, a.ks, w.b, hk, 0), a.ks[2], lo, hi);
+        scale_query(x, a.D, scale, q);
+        const T* k = at3<T>(a.k, a.ks, w.b, hk, 0);
+        if constexpr (OF_PANEL)
+            scores_of_panel<Op>(x, k, a.ks[2], lo, hi, scale);
+        else
+            row_scores(q, a.D, k + lo * a.ks[2], a.ks[2], hi - lo, s);
         bool extras = a.bias || a.mask || a.relative || a.slopes || a.softcap != 0;
         bool masked = a.bias || a.mask;
         int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
-            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}}, splat(-1));
+            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}, vf{}, vf{}}, splat(-1));
             for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
             return;
         }
         Sums sums = soften(hi - lo, masked, best);
+        if (a.kept != 0) drop_row(a, w, lo, hi, s);
         values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
         float factor = write_rows(a, w.row(a), 1, sums, splat(int32_t(best + lo)))[0];
+        if (a.kept != 0) factor *= float(a.kept);
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);
     }
 };

@@ -19,6 +19,8 @@ from attentropy.theory.entropy import (
     scale_derivative,
     softmax,
     sparsity,
+    varentropy,
+    varentropy_gradient,
 )
 
 
@@ -161,3 +163,35 @@ def _() -> ClaimResult:
     s = _rows() * 2
     slack = entropy(s) + log_collision(s)
     return holds_if(slack.min() >= -1e-12, least_slack=slack.min())
+
+
+@claim(
+    "ID-13",
+    "holds",
+    "dH/dlog(scale) = -V, V = u/l - (t/l)^2, with u = sum z^2 e^z and z = s - max s",
+    "the heat capacity of the row; a bias or a softcap adds terms",
+)
+def _() -> ClaimResult:
+    s = _rows(15, 40, 9)
+    z = s - s.max(-1, keepdims=True)
+    l, t, u = ((z**k * np.exp(z)).sum(-1) for k in range(3))
+    slopes = derivative(lambda x: entropy(x[0] * s).sum(), [1.0])[0]
+    sums = gap(u / l - (t / l) ** 2, varentropy(s))
+    return holds_if(
+        sums < 1e-12 and abs(slopes + varentropy(s).sum()) < 1e-6,
+        gap_of_sums=sums,
+        gap_of_slopes=abs(slopes + varentropy(s).sum()),
+    )
+
+
+@claim(
+    "ID-14",
+    "holds",
+    "dV/ds_j = p_j (y_j^2 + 2 y_j - V), y = log p + H",
+    "sums to 0; 0 in uniform rows",
+)
+def _() -> ClaimResult:
+    s = _rows(9, 1, 10)[0]
+    g = varentropy_gradient(s)
+    error = gap(g, derivative(varentropy, s))
+    return holds_if(error < 1e-7 and abs(g.sum()) < 1e-14, gap=error, total=g.sum())

@@ -13,7 +13,7 @@ from attentropy.lab.claims.registry import (
 )
 from attentropy.lab.claims.tools import close, deviation, gap, generator
 from attentropy.theory import gaussian
-from attentropy.theory.entropy import entropy, softmax
+from attentropy.theory.entropy import entropy, softmax, varentropy
 
 
 @claim(
@@ -251,4 +251,63 @@ def _() -> ClaimResult:
         deficit_12=measured,
         rule_12=gaussian.sphere_deficit(d, 12.0),
         frozen_deficit=frozen,
+    )
+
+
+@claim(
+    "REM-11",
+    "holds",
+    "Below freezing the varentropy is x^2: a small change of the scale by c takes c x^2 of entropy",
+    "E V = -x dE[H]/dx for every n; less x^2 e^(x^2) (1 + 2 x^2)/n while e^(x^2) << n",
+)
+def _() -> ClaimResult:
+    n, x, step = 1e6, 1.31, 1e-3
+    exact = gaussian.expected_varentropy(n, x)
+    corrected = x * x * (1 - np.exp(x * x) * (1 + 2 * x * x) / n)
+    up, down = (gaussian.expected_entropy(n, x * np.exp(s)) for s in (step, -step))
+    sample = varentropy(x * generator(5).normal(size=(400, 20000)))
+    return holds_if(
+        abs(exact - x * x) < 1e-3
+        and abs(exact - corrected) < 1e-6
+        and abs((down - up) / (2 * step) - exact) < 1e-5
+        and abs(deviation(sample, gaussian.expected_varentropy(20000, x))) < 4,
+        exact=exact,
+        square=x * x,
+        corrected=corrected,
+        slope=(down - up) / (2 * step),
+        measured=sample.mean(),
+    )
+
+
+@claim(
+    "REM-12",
+    "cond",
+    "At x = sqrt(2 log n) the heat capacity V jumps from 2 log n to 0 in units of log n",
+    "as n -> infinity, slowly: V/log n peaks below the freezing spread, and the peak grows to 2; "
+    "beyond it V -> m psi'(1-m), m = sqrt(2 log n)/x",
+)
+def _() -> ClaimResult:
+    share = np.linspace(0.3, 1.2, 91)
+    sizes = (1e6, 1e12, 1e24, 1e48)
+    peaks, places = [], []
+    for n in sizes:
+        heat = gaussian.expected_varentropy(n, share * gaussian.freezing_spread(n)) / np.log(n)
+        peaks.append(heat.max())
+        places.append(share[heat.argmax()])
+    far = [
+        gaussian.expected_varentropy(n, 5 * gaussian.freezing_spread(n)) for n in (1e4, 1e8, 1e12)
+    ]
+    limit = gaussian.frozen_varentropy(0.2)
+    return conditional(
+        (np.diff(peaks) > 0).all()
+        and (np.diff(places) >= 0).all()
+        and (np.diff(far) > 0).all()
+        and far[-1] < limit,
+        abs(peaks[0] - 2) < 0.1,
+        peak_n1e6=peaks[0],
+        peak_n1e48=peaks[-1],
+        place_n1e6=places[0],
+        place_n1e48=places[-1],
+        x5_n1e12=far[-1],
+        x5_limit=limit,
     )

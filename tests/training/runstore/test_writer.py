@@ -15,6 +15,7 @@ from attentropy.training import runstore
 from attentropy.training.alarms import Alert
 from attentropy.training.metrics import Metrics
 from attentropy.training.runstore import RunError, RunStore
+from attentropy.training.runstore.files import connect
 from tests.rows import head_row
 
 
@@ -99,7 +100,7 @@ def test_a_run_goes_on_and_replaces_steps_that_come_again():
 
 WRITER = """
 import sys
-from tests.training.test_runstore import sample
+from tests.training.runstore.test_writer import sample
 from attentropy.training.runstore import RunStore
 store = RunStore(sys.argv[1])
 step = 0
@@ -146,7 +147,7 @@ def test_a_killed_run_is_whole_up_to_its_last_sample_and_goes_on(tmp_path):
 def test_readers_and_a_writer_do_not_block_each_other():
     store = RunStore("busy")
     store(sample(1.0), 0)
-    reader = runstore._reader(runstore.find("busy"))
+    reader = connect(runstore.find("busy"))
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM samples").fetchone() == (1,)
     store(sample(2.0), 1)
@@ -181,5 +182,5 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
     db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (json.dumps(99),))
     db.commit()
     db.close()
-    with pytest.raises(RunError, match="has version 99; this attentropy reads 2"):
+    with pytest.raises(RunError, match="has version 99; this attentropy reads 3"):
         runstore.read("old")

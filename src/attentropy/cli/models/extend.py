@@ -1,0 +1,241 @@
+"""`attentropy extend`: what lets a model read further, tried on text, chosen and exported."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attentropy.cli.failures import CalledWrongly
+from attentropy.cli.models.scan import DTYPES, FILE, threads, tokens_of
+
+if TYPE_CHECKING:
+    from attentropy.extensions.record import Record
+    from attentropy.extensions.result import Extension
+    from attentropy.scans.loading.sources import Source
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--to", required=True, type=click.IntRange(2), help="Tokens that it shall read.")
+@click.option("--trained", type=click.IntRange(2), help="Tokens that it was trained with.")
+@click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
+@click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
+@click.option("--windows", type=click.IntRange(1),
+              help="Texts of full length that judge; at least 3 by default.")  # fmt: skip
+@click.option("--finalists", default=3, show_default=True, type=click.IntRange(1),
+              help="Candidates that read all of them.")  # fmt: skip
+@click.option("--per-head/--no-per-head", default=True, show_default=True,
+              help="Also fit one temperature for each head.")  # fmt: skip
+@click.option("--out", default="attentropy-extend", show_default=True, type=FILE, metavar="DIR",
+              help="Where the results go.")  # fmt: skip
+@click.option("--export", "folder", type=FILE, metavar="DIR",
+              help="Write the extended model as a transformers folder.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Go on with the stopped extension in --out.")
+@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
+              help="Precision of weights and activations.")  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
+@click.option("--threads", "count", type=click.IntRange(1), help="CPU threads.")
+@click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
+@click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
+@click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
+def command(model: str | None, **options: Any) -> None:
+    """Find what lets MODEL read --to tokens: positions, temperature, windows; tried on text.
+
+    MODEL is what `attentropy scan` takes; without it the small model of attentropy is extended.
+    """
+    from attentropy.scans.store import prepared
+
+    with prepared(options["out"]), threads(options["count"]):
+        _extend(model, options)
+
+
+def _extend(model: str | None, options: dict[str, Any]) -> None:
+    from attentropy.extensions.extend import extend
+    from attentropy.scans.errors import ScanError
+    from attentropy.scans.loading import sources
+
+    out, folder = options["out"], options["folder"]
+    if options["texts"] and options["tokens"]:
+        raise ScanError("{text} and {tokens} exclude each other")
+    _check_folder(folder)
+    with _progress(quiet=options["as_json"]) as tell:
+        tell("loading the model")
+        permissions = sources.Permissions(
+            pickle=options["allow_pickle"],
+            remote_code=options["trust_remote_code"],
+            download=options["allow_download"],
+        )
+        placement = sources.Placement(options["dtype"], options["device"])
+        source = sources.load(model, placement, permissions)
+        tokens = tokens_of(source, options)
+        try:
+            found = extend(
+                source.model,
+                tokens.ids,
+                to=options["to"],
+                trained=options["trained"],
+                encode=source.encode,
+                begin=tokens.begin,
+                texts=options["windows"],
+                finalists=options["finalists"],
+                per_head=options["per_head"],
+                exported=folder is not None,
+                done=_done(out) if options["resume"] else None,
+                tell=tell,
+                keep=lambda record: _keep(out, record),
+            )
+        except KeyboardInterrupt:
+            if (out / "extend.json").exists():
+                click.echo(f"measured so far: {out / 'extend.json'}; --resume goes on", err=True)
+            raise
+    lines = _written(found, out, folder, source)
+    if options["as_json"]:
+        click.echo(json.dumps(machine(found, out, lines), allow_nan=False))
+    else:
+        show(found, out, lines)
+
+
+def _written(found: "Extension", out: Path, folder: Path | None, source: "Source") -> list[str]:
+    """Write plan, figure and export; the lines that use the export."""
+    from attentropy.scans.store import write_atomically
+
+    if found.plan is not None:
+        write_atomically(out / "plan.json", found.plan.to_json().encode())
+    _draw(found, out / "extend.png")
+    if folder is None or found.best is None:
+        return []
+    return found.export(folder, tokenizer=_tokenizer(source))
+
+
+def _tokenizer(source: "Source") -> Any:
+    """The tokenizer beside the model, to be written beside the exported one."""
+    from attentropy.scans.loading.pretrained import load_tokenizer
+
+    path = Path(source.about.source)
+    more = {"gguf_file": path.name} if source.about.kind == "gguf" else {}
+    where = path.parent if more else path
+    return load_tokenizer(str(where), options={**more, "local_files_only": True})
+
+
+def _draw(found: "Extension", path: Path) -> None:
+    """Loss by position; nothing without matplotlib."""
+    from importlib.util import find_spec
+
+    from attentropy.lab.harness.experiment import FigureSpec
+    from attentropy.lab.harness.results import RunResults
+
+    rows = RunResults(found.curves())
+    if find_spec("matplotlib") is None or not len(rows):
+        return
+    from attentropy.lab.harness.figures import draw
+
+    title = f"Loss by position, trained at {found.record.task.trained:,}"
+    labels = ("position", "nats per token")
+    draw(FigureSpec("extend", title, "position", "loss", "candidate", labels=labels), rows, path)
+
+
+def _check_folder(folder: Path | None) -> None:
+    """Refuse an --export that is not new or empty, before any work."""
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CalledWrongly(f"--export {folder} must be a new or empty folder")
+
+
+def _done(out: Path) -> "Record | None":
+    from attentropy.extensions.record import Record
+
+    path = out / "extend.json"
+    return Record.load(path) if path.exists() else None
+
+
+def _keep(out: Path, record: "Record") -> None:
+    from attentropy.scans.store import write_atomically
+
+    write_atomically(out / "extend.json", record.encoded())
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is done, and for how long; silent for `quiet`."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    if quiet:
+        yield lambda text: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda text: bar.update(task, description=escape(text))
+
+
+def show(found: "Extension", out: Path, lines: list[str]) -> None:
+    """The answer for people: one table, one sentence, one command.
+
+    Args:
+        found: what was measured.
+        out: the folder with its files.
+        lines: that use the export.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(found.table())
+    for note in found.record.notes:
+        console.print(f"  {escape(note)}")
+    console.print(f"[bold]{escape(found.sentence)}[/]")
+    call = found.call
+    if call is not None:
+        console.print(f"    {escape(call.replace('plan.json', str(out / 'plan.json')))}")
+    for line in lines:
+        console.print(f"    {escape(line)}")
+    for path in (out / "extend.json", out / "extend.png"):
+        if path.exists():
+            console.print(escape(str(path)))
+
+
+def machine(found: "Extension", out: Path, lines: list[str]) -> dict[str, Any]:
+    """The answer for programs.
+
+    Args:
+        found: what was measured.
+        out: the folder with its files.
+        lines: that use the export.
+    """
+    task = found.record.task
+    return {
+        "complete": found.record.complete,
+        "model": task.model,
+        "trained": task.trained,
+        "to": task.to,
+        "best": None if found.best is None else found.best.name,
+        "sentence": found.sentence,
+        "call": found.call,
+        "plan": None if found.plan is None else str(out / "plan.json"),
+        "notes": found.record.notes,
+        "serve": lines,
+        "candidates": [
+            {
+                "name": one.name,
+                "texts": one.texts,
+                "loss": one.loss.after,
+                "above_truncation": one.loss.difference,
+                "error": one.loss.error,
+                "passkeys": one.hits,
+                "asked": one.asked,
+                "digits": None if one.digits is None else one.digits.after,
+                "digits_error": None if one.digits is None else one.digits.error,
+                "helps": one.helps,
+            }
+            for one in found.outcomes
+        ],
+        "screened": [
+            {"name": one.candidate, "loss": one.change.after, "error": one.change.error}
+            for one in found.record.screened
+        ],
+    }

@@ -1,0 +1,1 @@
+"""The loss of every token of a text: by position, paired before and after, and why it rises."""

@@ -1,0 +1,1 @@
+"""Rotary positions of models of transformers: settings, and how a model takes them."""

@@ -1,0 +1,179 @@
+"""Remedies are tried on the text before anything is said of them."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from attentropy.core.errors import AttentropyError
+from attentropy.core.masks.kinds import lookback, prefix
+from attentropy.core.scales import LogLengthFrom
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.paired import paired, stretches
+from attentropy.models.plan import Plan
+from attentropy.models.rope.rotary import why_fixed
+from attentropy.models.rope.settings import yarn
+from attentropy.models.steer.steer import steer
+from attentropy.scans.judging.breaks import Beyond
+from attentropy.scans.schema import Remedy
+
+SINKS = 4
+PLAN = "plan of calibrate"
+POSITIONS = "positions.json"
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """A change of `steer` that may help.
+
+    Attributes:
+        name: what it is, in a few words.
+        call: what applies it.
+        options: what `steer` gets.
+        plan: that of `options`, if it has to be written to a file of its own.
+    """
+
+    name: str
+    call: str
+    options: dict[str, Any]
+    plan: Plan | None = None
+
+
+def candidates(
+    model: nn.Module, trained: int, length: int, cause: Cause | None, *, folder: str | None = None
+) -> Iterator[Treatment]:
+    """What may help: windows with sinks, scales against dilution, positions against distance.
+
+    Args:
+        model: the model.
+        trained: the trained length.
+        length: the length at which they are tried.
+        cause: of the damage, if it is known.
+        folder: where plans are written; None if they are not.
+    """
+    diluted = cause is None or cause.name != "distance"
+    if (cause is None or cause.name != "dilution") and why_fixed(model) is None:
+        yield positioned(model, trained, length, folder)
+    sizes = [(trained, 1), (trained, SINKS)]
+    if diluted:
+        yield scaled(trained)
+        sizes.append((trained * 3 // 2, SINKS))
+    yield from (windowed(size, sinks) for size, sinks in sizes if size < length)
+    if diluted and 4 * trained < length:
+        yield scaled(trained, window=4 * trained)
+
+
+def scaled(trained: int, *, window: int | None = None) -> Treatment:
+    """Logits times log n / log trained, in a window if one is given.
+
+    Args:
+        trained: the trained length.
+        window: number of the nearest keys that are seen besides the sinks.
+    """
+    rule = f"scale=at.LogLengthFrom({trained})"
+    if window is None:
+        options = {"scale": LogLengthFrom(trained)}
+        return Treatment("scale with log n", f"at.steer(model, {rule})", options)
+    inside = windowed(window, SINKS)
+    call = f"at.steer(model, {rule}, mask=at.lookback({window}) | at.prefix({SINKS}))"
+    name = f"scale with log n in a {inside.name}"
+    return Treatment(name, call, {"scale": LogLengthFrom(trained), **inside.options})
+
+
+def windowed(size: int, sinks: int) -> Treatment:
+    """The nearest `size` keys and the first `sinks`.
+
+    Args:
+        size: number of the nearest keys.
+        sinks: number of the first keys.
+    """
+    call = f"at.steer(model, mask=at.lookback({size}) | at.prefix({sinks}))"
+    name = f"window of {size:,} with {sinks} sink{'s' if sinks > 1 else ''}"
+    return Treatment(name, call, {"mask": lookback(size) | prefix(sinks)})
+
+
+def positioned(model: nn.Module, trained: int, length: int, folder: str | None) -> Treatment:
+    """Rotary positions scaled by YaRN, with its own temperature.
+
+    Args:
+        model: the model.
+        trained: the trained length.
+        length: the length that the settings are for.
+        folder: where plans are written; None if they are not.
+    """
+    plan = Plan(
+        model=type(model).__name__,
+        reference=trained,
+        hold=None,
+        method=None,
+        lengths=(trained,),
+        factors={},
+        entropy={},
+        spread={},
+        rope=yarn(trained=trained, to=length),
+    )
+    given = "scan.positions" if folder is None else f"at.Plan.load('{folder}/{POSITIONS}')"
+    name = f"positions by YaRN x {length / trained:.3g}"
+    return Treatment(name, f"at.steer(model, {given})", {"plan": plan}, plan)
+
+
+def planned(plan: Plan, folder: str | None) -> Treatment:
+    """A calibrated plan.
+
+    Args:
+        plan: the plan.
+        folder: where plans are written; None if they are not.
+    """
+    given = "scan.plan" if folder is None else f"at.Plan.load('{folder}/plan.json')"
+    return Treatment(PLAN, f"at.steer(model, {given})", {"plan": plan})
+
+
+def tried(
+    beyond: Beyond, wanted: Iterable[Treatment], *, tick: Callable[[], object] = bool
+) -> list[Remedy]:
+    """Every candidate that the model takes, run on the windows; the best first.
+
+    Args:
+        beyond: the windows, with the losses of the untouched model.
+        wanted: what to try.
+        tick: is called after each.
+    """
+    found = []
+    for candidate in wanted:
+        losses = _with(beyond, candidate)
+        if losses is not None:
+            found.append(_remedy(beyond, candidate, losses))
+        tick()
+    return sorted(found, key=lambda remedy: remedy.change.after)
+
+
+def _with(beyond: Beyond, candidate: Treatment) -> Tensor | None:
+    """Losses with the change; None if the model refuses it."""
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
+        handle = steer(beyond.model, **candidate.options)
+        try:
+            return beyond.losses()
+        except AttentropyError:
+            return None
+        finally:
+            handle.undo()
+
+
+def _remedy(beyond: Beyond, candidate: Treatment, losses: Tensor) -> Remedy:
+    past = losses[:, -beyond.tail :]
+    return Remedy(
+        name=candidate.name,
+        call=candidate.call,
+        plan=candidate.plan,
+        length=beyond.length,
+        change=paired(stretches(beyond.past), stretches(past)),
+        perplexity_before=_perplexity(beyond.whole),
+        perplexity_after=_perplexity(losses),
+    )
+
+
+def _perplexity(losses: Tensor) -> float:
+    return math.exp(min(float(losses.double().mean()), 700.0))

@@ -1,0 +1,41 @@
+"""Which heads an alarm has told of: one alert for each head, and few for one event."""
+
+from collections.abc import Hashable, Iterable
+
+CALM = 10  # samples in a row without ringing, after which a head has recovered
+
+
+class Ringing:
+    """What one alarm has told of so far.
+
+    A head is told of once, until it has recovered: it was quiet for `calm` samples in a row. While
+    heads are ringing, others that join them are told of together, when they are at least as many as
+    were told of before. So one event gives one alert, or a few where it spreads, and not one for
+    every head.
+
+    Args:
+        calm: number of quiet samples after which a head has recovered.
+
+    >>> ringing = Ringing()
+    >>> [sorted(ringing.news(heads)) for heads in ("a", "ab", "abc", "abcd", "")]
+    [['a'], ['b'], [], ['c', 'd'], []]
+    """
+
+    def __init__(self, calm: int = CALM) -> None:
+        self.calm = calm
+        self._quiet: dict[Hashable, int] = {}  # heads that were told of -> samples without ringing
+
+    def news(self, ringing: Iterable[Hashable]) -> set[Hashable]:
+        """The heads to tell of now.
+
+        Args:
+            ringing: the heads for which the alarm rings in the newest sample.
+        """
+        now = set(ringing)
+        quiet = {head: 0 if head in now else n + 1 for head, n in self._quiet.items()}
+        self._quiet = {head: n for head, n in quiet.items() if n < self.calm}
+        new = now - self._quiet.keys()
+        if len(new) < len(self._quiet):
+            return set()
+        self._quiet |= dict.fromkeys(new, 0)
+        return new

@@ -1,0 +1,120 @@
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import attentropy as at
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.extensions import fitting
+from attentropy.extensions.record import ExtensionError, Record
+from attentropy.extensions.result import Extension
+from attentropy.lab.embedded import load_embedded, sample_bytes
+from tests.extensions.small_models import grouped_llama
+
+BYTES = torch.tensor(list(sample_bytes()[:12000]))
+
+
+def encode(text):
+    return list(text.encode())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "STEPS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    kept = []
+    found = at.extend(
+        load_embedded(), BYTES, to=1024, texts=6, finalists=1, encode=encode,
+        keep=lambda record: kept.append(record.encoded()),
+    )  # fmt: skip
+    return found, kept
+
+
+def test_a_model_that_suffers_dilution_gets_a_window_or_a_scale(embedded):
+    found, _ = embedded
+    assert found.record.complete
+    by_name = {one.name: one for one in found.outcomes}
+    assert {"truncated", "untouched", "window of 127, 1 sink"} <= set(by_name)
+    assert by_name["untouched"].loss.difference > 0.1
+    assert found.outcomes[0].loss.difference < 0.03
+    probed = {one.candidate: one.change for one in found.record.screened}
+    assert probed["log n"].gain > 0.3
+    assert any("EmbeddedModel has no rotary positions" in note for note in found.record.notes)
+    assert any("128 tokens have no room" in note for note in found.record.notes)
+    assert any("One temperature per head" in note for note in found.record.notes)
+
+
+def test_a_stopped_extension_goes_on_where_it_was(embedded, tmp_path):
+    found, kept = embedded
+    (tmp_path / "extend.json").write_bytes(kept[len(kept) // 2])
+    done = Record.load(tmp_path / "extend.json")
+    steps = []
+    again = at.extend(
+        load_embedded(), BYTES, to=1024, texts=6, finalists=1, encode=encode, done=done,
+        keep=steps.append,
+    )  # fmt: skip
+    assert 0 < len(steps) < len(kept)
+    assert [one.name for one in again.outcomes] == [one.name for one in found.outcomes]
+    assert again.outcomes[0].loss.after == pytest.approx(found.outcomes[0].loss.after, rel=1e-5)
+    with pytest.raises(ExtensionError, match="of another model, length or text"):
+        at.extend(load_embedded(), BYTES, to=500, done=done)
+
+
+def test_a_rotary_model_is_tried_chosen_and_exported(tmp_path):
+    model, told = grouped_llama(), []
+    ids = torch.randint(97, (3000,), generator=torch.Generator().manual_seed(0))
+    before = model(ids[None, :100]).logits
+    found = at.extend(
+        model, ids, to=128, texts=3, finalists=1, per_head=False, exported=True, tell=told.append
+    )
+    assert torch.equal(model(ids[None, :100]).logits, before)
+    assert any("YaRN x2, no temperature" in text for text in told)
+    assert not any("window" in one.name for one in found.outcomes), "no row can be exported"
+    # random text decides nothing: what the choice would be is exported
+    chosen = found.record.candidate(found.ranked[0])
+    found.__dict__["best"] = chosen
+    lines = found.export(tmp_path / "longer")
+    assert any("vllm serve" in line for line in lines)
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "longer").eval()
+    handle = at.steer(model, found.plan)
+    torch.testing.assert_close(written(ids[None, :100]).logits, model(ids[None, :100]).logits,
+                               rtol=1e-4, atol=1e-4)  # fmt: skip
+    handle.undo()
+
+
+def test_what_cannot_be_exported_is_said_before_the_work():
+    with pytest.raises(UnsupportedError, match="only models of transformers are exported"):
+        at.extend(load_embedded(), BYTES, to=512, exported=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"to": 100}, ArgumentError, "to must be beyond the trained length 128, got 100"),
+        ({"to": 512.0}, ArgumentError, "to must be an integer >= 2, got 512.0"),
+        ({"texts": 0}, ArgumentError, "texts must be an integer >= 1, got 0"),
+        ({"tokens": "text"}, ArgumentTypeError, "tokens must be ids of tokens, got a string"),
+        ({"tokens": BYTES.float()}, ArgumentTypeError, "ids of tokens, got numbers of type torch"),
+        ({"tokens": BYTES[:900]}, ArgumentError, "tokens must be at least .* for 3 texts of 512"),
+        ({"model": 3}, ArgumentTypeError, "model must be a torch.nn.Module, got int"),
+    ],
+)
+def test_bad_arguments(change, error, message):
+    given = {"model": load_embedded(), "tokens": BYTES, "to": 512, **change}
+    with pytest.raises(error, match=message):
+        at.extend(given.pop("model"), given.pop("tokens"), **given)
+
+
+def test_a_model_whose_trained_length_is_unknown_is_refused():
+    model = load_embedded()
+    del model.trained_length
+    with pytest.raises(ArgumentError, match="trained must be given, for neither the model nor its"):
+        at.extend(model, BYTES, to=512)
+    assert isinstance(
+        at.extend(model, BYTES, to=160, trained=128, texts=1, finalists=1, per_head=False),
+        Extension,
+    )
