@@ -41,7 +41,8 @@ def main():
             print(json.dumps(record) if asked.json else line, flush=True)
     if asked.page:
         records = [list(cached(file).values()) for file in files]
-        asked.page.write_text(page(*records, version=transformers.__version__), encoding="utf-8")
+        about = {"version": transformers.__version__, "listed": len(architectures())}
+        asked.page.write_text(page(*records, **about), encoding="utf-8")
 
 
 if __name__ == "__main__":

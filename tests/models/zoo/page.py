@@ -5,7 +5,7 @@ from collections import Counter
 NONE = ("not built", "no attention", "not repeatable", "harness")
 HEAD = """# Models
 
-Every architecture of transformers {version}, and models of other libraries, are built small with random
+Architectures of transformers {version}, and models of other libraries, are built small with random
 weights and run in double: plain, watched, with a steering that changes nothing (`temperature=1.0`), and
 undone. The entropies that `at.watch` reports are compared with those of every softmax that torch really
 computed, seen by a dispatch mode that shares no code with the library. This page is written by
@@ -25,15 +25,19 @@ rows of something that is no attention.
 """
 
 
-def page(transformers, libraries, *, version):
+def page(transformers, libraries, *, version, listed):
     """The text of the page.
 
     Args:
         transformers: records of its architectures.
         libraries: records of models of other libraries.
         version: of transformers.
+        listed: number of its architectures that have a model of their own.
     """
-    parts = [HEAD.format(version=version), summary("transformers", transformers)]
+    parts = [HEAD.format(version=version)]
+    if len(transformers) < listed:
+        parts.append(PART.format(tried=len(transformers), listed=listed))
+    parts.append(summary("transformers", transformers))
     parts += [summary("other libraries", libraries), "## Other libraries\n", table(libraries)]
     parts += ["## transformers\n", table([r for r in transformers if r["verdict"] != "not built"])]
     unbuilt = [r for r in transformers if r["verdict"] == "not built"]
@@ -42,6 +46,9 @@ def page(transformers, libraries, *, version):
     return "\n".join(parts)
 
 
+PART = """The tables hold {tried} of the {listed} architectures that transformers lists: the census was not
+finished. The command above goes on with the rest.
+"""
 UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
 architectures it found none that runs; nothing is said of them.
 """

@@ -203,7 +203,8 @@ def test_a_trial_that_dies_is_a_record(does, why, monkeypatch, entries):
 def test_the_page_counts_and_lists():
     exact = vars(census.Record("bert", "BertModel", "exact", kinds=["self"], operators=2))
     lost = vars(census.Record("a|b", verdict="unseen, named", why="2 of <x>"))
-    text = page.page([exact, lost], [vars(census.Record("timm x"))], version="5.0")
+    text = page.page([exact, lost], [vars(census.Record("timm x"))], version="5.0", listed=3)
+    assert "2 of the 3 architectures" in text
     assert "exact 1 of 2 (50.0%) of those with attention" in text
     assert "| bert | BertModel | self | 2 | exact |  |" in text
     assert "2 of &#60;x&#62;" in text
