@@ -73,6 +73,26 @@ def test_weights_are_followed_to_the_product():
     assert {row.rows for row in w.heads()} == {12}
 
 
+@torch.no_grad()
+def test_weights_may_be_multiplied_in_pieces_and_routers_are_no_attention():
+    class Pieces(nn.Module):
+        num_heads = 3
+
+        def __init__(self):
+            super().__init__()
+            self.experts = nn.Linear(4, 4)
+
+        def forward(self, x):
+            p = (x @ x.mT).softmax(-1)
+            x = p[..., :4] @ x[..., :4, :] + p[..., 4:] @ x[..., 4:, :]
+            return x + F.linear(x.softmax(-1)[..., :3].contiguous(), self.experts.weight[:, :3])
+
+    model = nn.Sequential(Pieces())
+    with at.watch(model) as w:
+        model(X)
+    assert {(row.call, row.rows) for row in w.heads()} == {(0, 12)}
+
+
 def test_a_census_is_taken_of_each_kind_of_call_once():
     model = nn.Linear(2, 2)
     assert census.is_new(model, (torch.ones(3, 2),), {})

@@ -130,10 +130,15 @@ class Census(TorchDispatchMode):
             self._logs[_key(out)] = StorageWeakRef(out.untyped_storage()), "exp"
 
     def _product(self, factors: tuple[Any, ...]) -> None:
-        """A product sums over the last dimension of its first factor, a sink apart."""
+        """A product sums over the last dimension of its first factor.
+
+        Weights may come without a sink, or in pieces that are multiplied by values of their own.
+        A product with a parameter is a layer, and sums no values.
+        """
         left, right = factors
-        for one in (*self._of(left), *self._of(right)):
-            one.used = one.used or left.shape[-1] in (one.keys, one.keys - 1)
+        if not any(isinstance(x, nn.Parameter) for f in factors for x in (f, f._base)):
+            for one in (*self._of(left), *self._of(right)):
+                one.used = one.used or left.shape[-1] <= one.keys
 
     def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
