@@ -177,7 +177,9 @@ def track(chosen: Sequence[nn.Module]) -> tuple[list[Tracked], registry.Undo]:
         chosen: the modules.
     """
     with registry.alone():
-        held = [_hold_calls(kind) for kind in {type(module): None for module in chosen}]
+        kinds = dict.fromkeys(type(module) for module in chosen)
+        kinds.pop(nn.Module, None)  # a bare one holds others, and is never called
+        held = [_hold_calls(kind) for kind in kinds]
         attached = [tracked(module) or _attach(module) for module in chosen]
         for one in attached:
             one.users += 1
