@@ -15,6 +15,7 @@ from attentropy.core.weights import (
     Hard,
     Kernelised,
     ReluSquared,
+    RowWeights,
     own,
     squares,
 )
@@ -61,7 +62,9 @@ def key_mass(call: Call) -> Tensor:
 def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     """Weights [B,H,Q,K] in float64, and statistics; the output is one in every entry."""
     s = logits(call, hidden)
-    if call.weights.probabilities:
+    if isinstance(call.weights, RowWeights):
+        weights, rows = _by_rows(call.weights, s, hidden)
+    elif call.weights.probabilities:
         weights, rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
         weights, rows = _other(call, s, hidden)
@@ -177,6 +180,18 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     a = f * _norm(call, f)[..., None]
     collision, mass = a.square().sum(-1), a.abs().sum(-1)
     return a, Rows(a, None, None, m, argmax, collision, mass)
+
+
+def _by_rows(weights: RowWeights, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
+    m, argmax = _top(s, hidden)
+    p = weights.of_rows(s.masked_fill(hidden, -torch.inf)).masked_fill(hidden, 0.0)
+    collision = p.square().sum(-1)
+    if not weights.probabilities:
+        return p, Rows(p, None, None, m, argmax, collision, p.abs().sum(-1))
+    log_p = p.masked_fill(p == 0, 1.0).log()
+    entropy = -(p * log_p).sum(-1)
+    varentropy = (p * (log_p + entropy[..., None]).square()).sum(-1)
+    return p, Rows(p, entropy, None, m, argmax, collision, varentropy=varentropy)
 
 
 def _norm(call: Call, f: Tensor) -> Tensor:
