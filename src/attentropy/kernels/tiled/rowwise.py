@@ -102,9 +102,8 @@ def forward(call: Call) -> RowwiseResults:
 
 def _logits(tiler: Tiler, block: RowBlock, ranges: list[slice]) -> Tensor:
     """Final logits [N, R, T] of a block against all keys that its rows may see."""
-    if len(ranges) == 1:
-        return logits(tiler, block, ranges[0]).clone()
-    return torch.cat([logits(tiler, block, keys) for keys in ranges], -1)
+    # tiles share one buffer
+    return torch.cat([logits(tiler, block, keys).clone() for keys in ranges], -1)
 
 
 def _sizes(ranges: list[slice]) -> list[int]:
