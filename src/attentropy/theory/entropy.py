@@ -210,8 +210,8 @@ def kl_from_uniform(scores: Any) -> Any:
     Args:
         scores: scaled scores with keys on the last axis; -inf hides a key.
 
-    >>> kl_from_uniform([0.0, 2e-8])
-    5e-17
+    >>> kl_from_uniform([0.0, 1e-8])
+    1.25...e-17
     """
     raw = scores_array(scores)
     hidden = np.asarray(np.isneginf(raw).any(-1))

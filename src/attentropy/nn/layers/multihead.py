@@ -238,13 +238,14 @@ class MultiheadAttention(nn.Module):
             from_padding(key_padding_mask),
             causal if is_causal and attn_mask is None else None,
         )
-        found = self._finished(self._attended(q, k, v, masks))
+        options = self._options(q, k, masks)
+        found = self._finished(self._attended(q, k, v, options), query)
         if not need_weights:
             return found
-        return with_weights(found, attention_weights(q, k, **self._options(masks)))
+        return with_weights(found, attention_weights(q, k, **options))
 
-    def _options(self, masks: tuple[MaskLike | None, ...]) -> AttendOptions:
-        """What attend() is given besides tensors and dropout."""
+    def _options(self, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]) -> AttendOptions:
+        """What attend() is given besides tensors and dropout; variants add to it."""
         return {
             "mask": all_of(masks),
             "bias": None if self.positions is None else self.positions.bias(),
@@ -270,20 +271,22 @@ class MultiheadAttention(nn.Module):
         shift = k.whole - q.whole
         return Placed(q.whole, tuple(range(r.start + shift, r.stop + shift) for r in q.runs)), k
 
-    def _attended(
-        self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[MaskLike | None, ...]
-    ) -> Attended:
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, options: AttendOptions) -> Attended:
         compute: Callable[..., Attended] = attend
         if self.spread is not None:
             compute = partial(ring_attend, group=self.spread.group, layout=self.spread.layout)
         dropout = self.dropout if self.training else 0.0
-        return compute(q, k, v, dropout=dropout, **self._options(masks))
+        return compute(q, k, v, dropout=dropout, **options)
 
-    def _finished(self, attended: Attended) -> Attended:
+    def _finished(self, attended: Attended, query: Tensor) -> Attended:
         out, stats = attended
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
             self.scale.observe(self._of_all_ranks(stats))
-        return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+        return Attended(self.out_proj(self._gated(out.transpose(1, 2).flatten(2), query)), stats)
+
+    def _gated(self, heads_BQE: Tensor, query: Tensor) -> Tensor:
+        """What the output projection gets: the outputs of all heads; variants change them."""
+        return heads_BQE
 
     def _of_all_ranks(self, stats: Stats) -> Stats | HeadStats:
         return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)
