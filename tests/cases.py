@@ -107,6 +107,10 @@ def options(shape):
         "l2": {"weights": at.L2(at.ReluSquared()), "mask": at.causal, "dropout": 0.2},
         "kernelised": {"weights": at.Kernelised("elu"), "mask": at.causal},
         "decay": {"weights": at.Decay(0.8)},
+        "sigmoid": {"weights": at.Sigmoid(bias=-2.0), "mask": at.causal},
+        "entmax": {"weights": at.Entmax(1.5), "mask": at.causal, "scale": at.PowerLog(0.5, 1.5)},
+        "sparsemax": {"weights": at.Sparsemax(), "scale": at.StepLog(8), "dropout": 0.3},
+        "softpick": {"weights": at.Softpick(), "mask": at.causal & at.lookback(9)},
     }
 
 

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from attentropy.core.scales import LogLengthFrom as LogLengthFrom
     from attentropy.core.scales import Mixed as Mixed
     from attentropy.core.scales import PowerLength as PowerLength
+    from attentropy.core.scales import PowerLog as PowerLog
+    from attentropy.core.scales import StepLog as StepLog
     from attentropy.core.scales import Temperature as Temperature
     from attentropy.core.scores import Additive as Additive
     from attentropy.core.scores import ALiBi as ALiBi
@@ -66,12 +68,16 @@ if TYPE_CHECKING:
     from attentropy.core.weights import L1 as L1
     from attentropy.core.weights import L2 as L2
     from attentropy.core.weights import Decay as Decay
+    from attentropy.core.weights import Entmax as Entmax
     from attentropy.core.weights import Gumbel as Gumbel
     from attentropy.core.weights import Hard as Hard
     from attentropy.core.weights import Kernelised as Kernelised
     from attentropy.core.weights import Linear as Linear
     from attentropy.core.weights import ReluSquared as ReluSquared
+    from attentropy.core.weights import Sigmoid as Sigmoid
     from attentropy.core.weights import Softmax as Softmax
+    from attentropy.core.weights import Softpick as Softpick
+    from attentropy.core.weights import Sparsemax as Sparsemax
     from attentropy.distributed.layouts import Layout as Layout
     from attentropy.distributed.layouts import contiguous as contiguous
     from attentropy.distributed.layouts import zigzag as zigzag
@@ -99,11 +105,15 @@ _HOMES = {
     "core.masks": "Mask causal dense documents full lookahead lookback padding prefix strided",
     "core.results": "Attended HeadStats Stats",
     "core.scales": (
-        "Constant HoldEntropy InverseSqrt LogLength LogLengthFrom Mixed PowerLength Temperature"
+        "Constant HoldEntropy InverseSqrt LogLength LogLengthFrom Mixed PowerLength PowerLog "
+        "StepLog Temperature"
     ),
     "core.scores": "Additive ALiBi Cosine Dot Relative",
     "core.states": "RowState",
-    "core.weights": "L1 L2 Decay Gumbel Hard Kernelised Linear ReluSquared Softmax",
+    "core.weights": (
+        "L1 L2 Decay Entmax Gumbel Hard Kernelised Linear ReluSquared Sigmoid Softmax Softpick "
+        "Sparsemax"
+    ),
     "distributed.layouts": "Layout contiguous zigzag",
     "distributed.reduce": "reduce_heads",
     "extensions.extend": "extend",

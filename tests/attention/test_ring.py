@@ -13,7 +13,7 @@ from tests import cases
 from tests.processes import spawn
 
 NOISY = ("dropout", "gumbel", "hard gumbel", "l2")
-OTHER = ("hard", "straight through", "decay")
+OTHER = ("hard", "straight through", "decay", "entmax", "sparsemax", "softpick")
 HARDEST = ["log length", "additive", "bias", "relative far", "alibi", "l2", "everything"]
 RAGGED = cases.Shape()
 FEW = cases.Shape(batch=1, queries=3, keys=3)

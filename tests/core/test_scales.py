@@ -99,3 +99,42 @@ def test_numbers_of_numpy():
         assert at.HoldEntropy(512, spread) == at.HoldEntropy(512, (1.0, 2.0))
     for spread in (np.float32(1.5), torch.tensor(1.5)):
         assert at.HoldEntropy(512, spread) == at.HoldEntropy(512, 1.5)
+
+
+def test_step_log_is_the_scale_of_llama_4_and_of_ministral():
+    for position in (0, 8190, 8191, 8192, 16383, 100000):
+        visible = torch.tensor(float(position + 1), dtype=torch.float64)
+        llama = math.log(math.floor((position + 1) / 8192) + 1) * 0.1 + 1
+        assert float(at.StepLog()(64, visible) * 8) == pytest.approx(llama)
+        ministral = 1 + 0.1 * math.log(1 + math.floor(position / 16384))
+        rule = at.StepLog(16384, beta=0.1, start=1)
+        assert float(rule(64, visible) * 8) == pytest.approx(ministral)
+
+
+def test_log_length_from_is_qwens_log_n():
+    for n in (1, 2047, 2048, 2049, 30000):
+        qwen = math.log(n, 2048) if n > 2048 else 1
+        visible = torch.tensor(float(n), dtype=torch.float64)
+        assert float(at.LogLengthFrom(2048)(64, visible) * 8) == pytest.approx(qwen)
+
+
+def test_power_log_is_the_scale_of_asentmax():
+    visible = torch.tensor([1.0, 64.0, 4096.0], dtype=torch.float64)[None, None]
+    found = at.PowerLog((0.5, 2.0), gamma=(1.0, 0.5), delta=0.25)(16, visible)
+    for head, (beta, gamma) in enumerate([(0.5, 1.0), (2.0, 0.5)]):
+        wanted = [(0.25 + beta * math.log(n) ** gamma) / 4 for n in (1, 64, 4096)]
+        assert found[0, head].tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: at.StepLog(0), "StepLog: reference must be >= 1, got 0"),
+        (lambda: at.StepLog(start=-1), "StepLog: start must be >= 0, got -1"),
+        (lambda: at.PowerLog(math.nan), "PowerLog: beta must be finite, got nan"),
+        (lambda: at.PowerLog(1.0, (1.0, math.inf)), "PowerLog: gamma must be finite, got inf"),
+    ],
+)
+def test_bad_arguments_of_scales_in_steps_and_powers(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -109,4 +110,133 @@ BAD = {
 def test_bad_arguments(name):
     make, message = BAD[name]
     with pytest.raises((ValueError, TypeError, NotImplementedError), match=message):
+        make()
+
+
+def simplex_projection(z):
+    """Sparsemax by sorting: the closed form of its authors."""
+    ordered = np.sort(z)[::-1]
+    sums = np.cumsum(ordered)
+    k = np.arange(1, len(z) + 1)
+    size = k[1 + k * ordered > sums].max()
+    return np.maximum(z - (sums[size - 1] - 1) / size, 0)
+
+
+def entmax15_by_sorting(z):
+    """Entmax with alpha = 1.5 by sorting: t = mean - sqrt((1 - sum of squares) / k) of z / 2."""
+    x = np.sort(z / 2)[::-1]
+    for k in range(len(x), 0, -1):
+        mean = x[:k].mean()
+        rest = (1 - ((x[:k] - mean) ** 2).sum()) / k
+        if rest >= 0 and mean - np.sqrt(rest) <= x[k - 1]:
+            return np.maximum(z / 2 - mean + np.sqrt(rest), 0) ** 2
+    raise AssertionError
+
+
+ROWS = np.random.default_rng(3).normal(size=(50, 17)) * np.logspace(-1.5, 2, 50)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("weights", "oracle"),
+    [(at.Sparsemax(), simplex_projection), (at.Entmax(), entmax15_by_sorting)],
+)
+def test_sparse_weights_are_those_of_the_closed_forms(weights, oracle):
+    wanted = np.array([oracle(row) for row in ROWS])
+    got = weights.of_rows(torch.tensor(ROWS))
+    np.testing.assert_allclose(got, wanted, atol=1e-14)
+    assert (wanted == 0).any()
+    assert ((got == 0).numpy() == (wanted == 0)).all()
+    low = weights.of_rows(torch.tensor(ROWS, dtype=torch.float32))
+    np.testing.assert_allclose(low, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.3, 1.5, 1.7, 2.0])
+def test_entmax_sums_to_one_and_is_optimal(alpha):
+    s = torch.tensor(ROWS)
+    p = at.Entmax(alpha).of_rows(s)
+    torch.testing.assert_close(p.sum(-1), torch.ones(len(s), dtype=s.dtype))
+    # stationary: s_j - p_j^(alpha - 1) / (alpha - 1) is the same for every key that has weight
+    level = s - p ** (alpha - 1) / (alpha - 1)
+    used = level.where(p > 0, level.where(p > 0, -torch.inf).amax(-1, keepdim=True))
+    torch.testing.assert_close(used, used[:, :1].expand_as(used), atol=1e-7, rtol=1e-9)
+
+
+def test_entmax_near_one_is_softmax():
+    s = torch.tensor(ROWS[:20])
+    torch.testing.assert_close(at.Entmax(1 + 1e-6).of_rows(s), s.softmax(-1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("weights", [at.Entmax(), at.Entmax(1.8), at.Sparsemax(), at.Softpick()])
+def test_gradients_of_weights_of_rows(weights):
+    s = torch.tensor(ROWS[10:14, :7], requires_grad=True)
+    hidden = torch.zeros(4, 7, dtype=torch.bool)
+    hidden[0, 2] = hidden[1, 5:] = True
+
+    def shown(x):
+        return weights.of_rows(x.masked_fill(hidden, -torch.inf))
+
+    assert torch.autograd.gradcheck(shown, s)
+    assert torch.autograd.gradgradcheck(shown, s)
+
+
+def test_softpick_is_the_published_formula():
+    s = torch.tensor(ROWS[:25])
+    plain = s.expm1()
+    wanted = plain.relu() / plain.abs().sum(-1, keepdim=True)
+    torch.testing.assert_close(at.Softpick(eps=0.0).of_rows(s), wanted)
+    top = s.amax(-1, keepdim=True)
+    shifted = (s - top).exp() - (-top).exp()
+    published = shifted.relu() / (shifted.abs().sum(-1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(at.Softpick().of_rows(s), published)
+    large = at.Softpick().of_rows(torch.tensor([800.0, 799.0, -800.0]))
+    torch.testing.assert_close(large, torch.tensor([1.0, math.exp(-1), 0.0]) / (1 + math.exp(-1)))
+    assert (at.Softpick().of_rows(torch.tensor([[-900.0, -2.0], [0.0, 0.0]])) == 0).all()
+
+
+@pytest.mark.parametrize("weights", [at.Entmax(), at.Sparsemax(), at.Softpick()])
+def test_rows_that_see_nothing_or_hold_nan(weights):
+    rows = torch.tensor([[-torch.inf] * 3, [0.0, torch.nan, 1.0], [2.0, -torch.inf, 0.0]])
+    found = weights.of_rows(rows)
+    assert (found[0] == 0).all()
+    assert found[1].isnan().any()
+    assert found[2, 1] == 0
+
+
+def test_sigmoid_and_its_bias():
+    q, k, v = (torch.randn(1, 2, 5, 4, dtype=torch.float64) for _ in range(3))
+    out, stats = at.attend(q, k, v, weights=at.Sigmoid(bias=-math.log(5)))
+    wanted = 1 / (1 + 5 * (-(q @ k.mT) / 2).exp())
+    torch.testing.assert_close(out, wanted @ v)
+    torch.testing.assert_close(stats.mass, wanted.sum(-1))
+    assert stats.entropy is None
+
+
+def test_statistics_of_entmax_are_those_of_its_weights():
+    q, k, v = (torch.randn(1, 2, 6, 4, dtype=torch.float64) * 3 for _ in range(3))
+    p = np.array([[entmax15_by_sorting(row) for row in head] for head in (q @ k.mT / 2)[0].numpy()])
+    safe = np.where(p > 0, p, 1.0)
+    for kernel in ("streaming", "reference"):
+        out, stats = at.attend(q, k, v, weights=at.Entmax(), kernel=kernel)
+        np.testing.assert_allclose(out[0], p @ v[0].numpy(), atol=1e-13)
+        np.testing.assert_allclose(stats.entropy[0], -(p * np.log(safe)).sum(-1), atol=1e-13)
+        np.testing.assert_allclose(stats.collision[0], (p * p).sum(-1), atol=1e-13)
+        assert stats.lse is None
+        mass = at.key_mass(q, k, weights=at.Entmax(), kernel=kernel)
+        np.testing.assert_allclose(mass[0], p.sum(1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: at.Entmax(1.0),
+            r"Entmax: alpha must be in \(1, 2\]; alpha = 1 is Softmax\(\), got",
+        ),
+        (lambda: at.Entmax(2.5), r"Entmax: alpha must be in \(1, 2\]"),
+        (lambda: at.Sigmoid(math.inf), "Sigmoid: bias must be finite, got inf"),
+        (lambda: at.Softpick(-1.0), "Softpick: eps must be >= 0, got -1.0"),
+    ],
+)
+def test_bad_arguments_of_new_weights(make, message):
+    with pytest.raises(ValueError, match=message):
         make()

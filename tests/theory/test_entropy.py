@@ -1,5 +1,6 @@
 from itertools import chain
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,6 +91,21 @@ def test_rows_of_a_matrix_equal_single_rows():
 def test_scales_broadcast_over_one_row():
     s, t = np.array([0.3, -1.0, 2.0]), np.array([0.0, 0.5, 2.0])
     np.testing.assert_array_equal(e.scale_derivative(s, t), [e.scale_derivative(s, x) for x in t])
+
+
+def test_deficit_counts_keys_whose_weight_underflows():
+    assert e.deficit([1000.0, 0.0]) == pytest.approx(np.log(2), rel=1e-15)
+    assert e.deficit([2000.0, 1000.0, 0.0, -np.inf]) == pytest.approx(np.log(3), rel=1e-15)
+
+
+def test_kl_from_uniform_keeps_its_digits_near_uniform():
+    for h in (1e-8, 1e-5, 0.3, 0.7):
+        wanted = float(mpmath.log(mpmath.cosh(mpmath.mpf(h) / 2)))
+        assert e.kl_from_uniform([0.0, h]) == pytest.approx(wanted, rel=1e-13)
+    assert e.kl_from_uniform([0.0, 3000.0]) == pytest.approx(1500 - np.log(2), rel=1e-15)
+    rows = e.kl_from_uniform([[0.0, 1.0], [0.0, -np.inf]])
+    assert rows[0] == pytest.approx(np.log(np.cosh(0.5)))
+    assert rows[1] == np.inf
 
 
 def test_deficit_keeps_its_digits_near_uniform():

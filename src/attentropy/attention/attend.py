@@ -21,7 +21,7 @@ from attentropy.core.resolve import Options, resolve
 from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Relative, Score
-from attentropy.core.weights import Weights
+from attentropy.core.weights import RowWeights, Weights
 from attentropy.kernels.attended import attended
 
 
@@ -129,5 +129,6 @@ def _blind(call: Call) -> Rows:
     none = torch.full(rows, -1, dtype=torch.int64, device=call.q.device)
     floor = torch.full_like(zero, -torch.inf)
     if call.weights.probabilities:
-        return Rows(out, zero, zero - torch.inf, floor, none, zero, varentropy=zero)
+        lse = None if isinstance(call.weights, RowWeights) else zero - torch.inf
+        return Rows(out, zero, lse, floor, none, zero, varentropy=zero)
     return Rows(out, None, None, floor, none, zero, zero)

@@ -33,7 +33,7 @@ from attentropy.core.resolve import (
     resolve,
 )
 from attentropy.core.results import Attended
-from attentropy.core.weights import Decay, Gumbel, Hard
+from attentropy.core.weights import Decay, Gumbel, Hard, RowWeights
 from attentropy.distributed import journey as ring
 from attentropy.distributed.groups import Group, Peers, peers
 from attentropy.distributed.layouts import Layout, contiguous
@@ -62,8 +62,9 @@ def ring_attend(
     for on every rank. Masks, biases and counts of visible keys are those of the whole sequence:
     `mask` and `bias` are asked by global indices, a tensor for either broadcasts to the global
     [B,H,Q,K], `stats.visible` and the scales count all keys, `stats.argmax` is a global index.
-    The rows of a scale [B,H,Q] are those of this rank. Of the weights all but Hard, hard Gumbel and
-    Decay are served; noise and dropout are other draws than those of one process.
+    The rows of a scale [B,H,Q] are those of this rank. Of the weights all but Hard, hard Gumbel,
+    Decay and those of whole rows (Entmax, Sparsemax, Softpick) are served; noise and dropout are
+    other draws than those of one process.
 
     Args:
         q: this rank's queries [B,H,Q,D]; lengths may differ by rank as `layout` has them.
@@ -117,7 +118,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, options: Options, how: dict[str, Any
     if how["method"] not in METHODS:
         raise ArgumentError("method", f"one of {list(METHODS)}", repr(how["method"]))
     weights = options.weights
-    if isinstance(weights, Hard | Decay) or (isinstance(weights, Gumbel) and weights.hard):
+    if isinstance(weights, Hard | Decay | RowWeights) or (
+        isinstance(weights, Gumbel) and weights.hard
+    ):
         raise UnsupportedError(
             f"ring_attend does not support {type(weights).__name__} weights: what parts of the "
             "keys give does not merge"

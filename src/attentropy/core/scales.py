@@ -91,6 +91,8 @@ class LogLength:
 class LogLengthFrom:
     """max(1, log n / log reference) / sqrt(d), for models trained at `reference` keys.
 
+    The log n scale that Qwen's first models apply beyond their trained length (`use_logn_attn`).
+
     Attributes:
         reference: the number of keys that the model was trained with; at least 2.
     """
@@ -103,6 +105,67 @@ class LogLengthFrom:
     def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
         growth = _log(visible) / math.log(self.reference)
         return growth.clamp(min=1.0) * head_dim**-0.5
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """(1 + beta * log(1 + floor((n - start) / reference))) / sqrt(d): constant up to `reference`.
+
+    Llama 4 multiplies the queries of its layers without positions by it with reference = 8192,
+    beta = 0.1 and start = 0; Ministral 3 all queries with its own reference and start = 1, because
+    it divides the position n - 1.
+
+    Attributes:
+        reference: the length of one step; at least 1.
+        beta: of the logarithm.
+        start: subtracted from the number of keys first.
+
+    >>> (StepLog()(64, torch.tensor([8191, 8192, 65536])) * 8).tolist()
+    [1.0, 1.0693147182464..., 1.2197225093841...]
+    """
+
+    reference: int = 8192
+    beta: float = 0.1
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least("StepLog: reference", self.reference, 1)
+        _finite("StepLog: beta", self.beta)
+        _at_least("StepLog: start", self.start, 0)
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        steps = ((_float(visible) - self.start).clamp(min=0) / self.reference).floor()
+        return (1 + self.beta * steps.log1p()) * head_dim**-0.5
+
+
+@dataclass(frozen=True)
+class PowerLog:
+    """(delta + beta * (log n)^gamma) / sqrt(d): the scale of ASEntmax, made for Entmax weights.
+
+    Entmax of a growing row needs a scale that grows like a power of log n; which one is learned or
+    fitted for each head (Vasylenko et al., 2025, arXiv:2506.16640).
+
+    Attributes:
+        beta: of the power of log n: a number, or one for each head.
+        gamma: the power: a number, or one for each head.
+        delta: what stands at n = 1.
+    """
+
+    beta: float | tuple[float, ...]
+    gamma: float | tuple[float, ...] = 1.0
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("beta", "gamma"):
+            given = getattr(self, name)
+            for one in given if isinstance(given, tuple) else (given,):
+                _finite(f"PowerLog: {name}", one)
+        _finite("PowerLog: delta", self.delta)
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        log_n = _log(visible)
+        beta, gamma = (_per_head(x, log_n) for x in (self.beta, self.gamma))
+        return (self.delta + beta * log_n**gamma) * head_dim**-0.5
 
 
 @dataclass(frozen=True)
@@ -171,10 +234,14 @@ class HoldEntropy:
 
     def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
         gained = _log(visible) - math.log(self.reference)
-        spread = torch.as_tensor(self.spread, dtype=gained.dtype, device=gained.device)
-        if spread.dim():
-            spread = spread.view(-1, 1)
+        spread = _per_head(self.spread, gained)
         return (1 + 2 * gained / spread**2).clamp(min=0.0).sqrt() * head_dim**-0.5
+
+
+def _per_head(value: float | tuple[float, ...], like: Tensor) -> Tensor:
+    """One number, or a column of one for each head."""
+    found = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    return found.view(-1, 1) if found.dim() else found
 
 
 def _float(visible: Tensor | float) -> Tensor:

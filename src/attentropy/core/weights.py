@@ -8,9 +8,14 @@
     L1, L2        f(s) / sum |f(s)|,  f(s) / sqrt(sum f(s)^2), f linear or relu squared
     Kernelised    phi(q) . phi(k) / sum phi(q) . phi(k)
     Decay         rate^(i - j) for keys j up to the query's position i
+    Sigmoid       1 / (1 + e^-(s + bias))
+    Entmax        max((alpha - 1) s - t, 0)^(1 / (alpha - 1)), t such that they sum to 1
+    Sparsemax     max(s - t, 0), t such that they sum to 1
+    Softpick      max(e^s - 1, 0) / sum |e^s - 1|
 
-The first three are probabilities. The others have no entropy and no log-sum-exp; for Kernelised,
-which are probabilities, neither can be had in linear time, and both are None as well.
+Softmax, Gumbel, Hard, Entmax and Sparsemax are probabilities. The others have no entropy; for
+Kernelised, which are probabilities, it cannot be had in linear time, and is None as well. The
+log-sum-exp belongs to the first three alone.
 """
 
 import math
@@ -235,6 +240,151 @@ class Decay(Weights):
         return rate.expand(heads)
 
 
+@dataclass(frozen=True)
+class Sigmoid(Weights):
+    """1 / (1 + e^-(s + bias)): every key is weighed by itself, and a row need not sum to 1.
+
+    With bias = -log n a row of n keys starts with a mass near 1, as its authors advise
+    (Ramapuram et al., 2024, arXiv:2409.04431).
+
+    Attributes:
+        bias: added to every logit; finite.
+    """
+
+    bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_number("Sigmoid: bias", self.bias)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """The weight of each logit.
+
+        Args:
+            logits: of any shape.
+        """
+        return (logits + self.bias).sigmoid()
+
+
+class RowWeights(Weights):
+    """Base of weights that need a whole row of logits at once."""
+
+    def of_rows(self, logits: Tensor) -> Tensor:
+        """Weights of rows of logits along the last axis; 0 where a logit is -inf.
+
+        Args:
+            logits: final logits; -inf hides a key.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Entmax(RowWeights):
+    """max((alpha - 1) s - t, 0)^(1 / (alpha - 1)), with t such that the row sums to 1.
+
+    Keys far below the largest logit get a weight of exactly 0. Softmax is the limit of alpha
+    towards 1 (Peters et al., 2019, arXiv:1905.05702).
+
+    Attributes:
+        alpha: in (1, 2]; 2 is Sparsemax.
+    """
+
+    alpha: float = 1.5
+    probabilities: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_number("Entmax: alpha", self.alpha)
+        if not 1 < self.alpha <= 2:
+            rule = "in (1, 2]; alpha = 1 is Softmax()"
+            raise ArgumentError("Entmax: alpha", rule, self.alpha)
+
+    def of_rows(self, logits: Tensor) -> Tensor:
+        """Weights of rows of logits along the last axis; 0 where a logit is -inf.
+
+        Args:
+            logits: final logits; -inf hides a key.
+        """
+        return _entmax(logits, self.alpha)
+
+
+@dataclass(frozen=True)
+class Sparsemax(RowWeights):
+    """max(s - t, 0), with t such that the row sums to 1: the nearest point of the simplex.
+
+    Entmax with alpha = 2 (Martins and Astudillo, 2016, arXiv:1602.02068).
+    """
+
+    probabilities: ClassVar[bool] = True
+
+    def of_rows(self, logits: Tensor) -> Tensor:
+        """Weights of rows of logits along the last axis; 0 where a logit is -inf.
+
+        Args:
+            logits: final logits; -inf hides a key.
+        """
+        return _entmax(logits, 2.0)
+
+
+@dataclass(frozen=True)
+class Softpick(RowWeights):
+    """max(e^s - 1, 0) / (sum |e^s - 1| + eps): rows may sum to less than 1, so none needs a sink.
+
+    As published, eps is added after e^max is divided out (Zuhri et al., 2025, arXiv:2504.20966).
+
+    Attributes:
+        eps: keeps rows of zeros from 0 / 0; not negative.
+    """
+
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_number("Softpick: eps", self.eps)
+        if self.eps < 0:
+            raise ArgumentError("Softpick: eps", ">= 0", self.eps)
+
+    def of_rows(self, logits: Tensor) -> Tensor:
+        """Weights of rows of logits along the last axis; 0 where a logit is -inf.
+
+        Args:
+            logits: final logits; -inf hides a key.
+        """
+        hidden = logits.isneginf()
+        s = logits.masked_fill(hidden, 0.0)
+        top = s.amax(-1, keepdim=True).clamp(min=0.0)
+        above = (s.clamp(min=0.0) - top).exp() * -(-s.clamp(min=0.0)).expm1()
+        below = (-top).exp() * s.clamp(max=0.0).expm1()
+        size = (above - below).sum(-1, keepdim=True) + self.eps
+        return above / size.masked_fill(size == 0, 1.0)
+
+
+def _entmax(logits: Tensor, alpha: float) -> Tensor:
+    """Entmax of rows: the threshold by bisection, then two steps of Newton that gradients follow.
+
+    The sum of the weights is convex and falls in the threshold, so that steps from below stay
+    below; two of them carry first and second derivatives of the threshold exactly.
+    """
+    top = logits.detach().amax(-1, keepdim=True)
+    lost = ~(top < torch.inf)  # NaN or inf: such rows have no weights
+    z = (logits - top.masked_fill(top.isinf(), 0.0)) * (alpha - 1)
+    power = 1 / (alpha - 1)
+    with torch.no_grad():
+        threshold = torch.full_like(top, -1.0)
+        for step in range(1, 31):
+            higher = threshold + 0.5**step
+            threshold = torch.where(_above(z, higher, power).sum(-1, True) >= 1, higher, threshold)
+    for _ in range(2):
+        slope = power * _above(z, threshold, power - 1).sum(-1, keepdim=True)
+        excess = _above(z, threshold, power).sum(-1, keepdim=True) - 1
+        threshold = threshold + excess / slope.masked_fill(slope == 0, 1.0)
+    return _above(z, threshold, power).masked_fill(lost, torch.nan)
+
+
+def _above(z: Tensor, threshold: Tensor, power: float) -> Tensor:
+    """max(z - threshold, 0)^power, and 0 with a gradient of 0 where that is 0."""
+    over = z - threshold
+    support = over > 0
+    return over.masked_fill(~support, 1.0).pow(power).masked_fill(~support, 0.0)
+
+
 def squares(weights: Weights) -> bool:
     """Whether unnormalised weights are squares of positive logits.
 
@@ -245,7 +395,7 @@ def squares(weights: Weights) -> bool:
 
 
 Own = Callable[[Tensor], Tensor]
-_KINDS = (Softmax, Gumbel, Hard, ReluSquared, Linear, L1, L2, Kernelised, Decay)
+_KINDS = (Softmax, Gumbel, Hard, ReluSquared, Linear, L1, L2, Kernelised, Decay, RowWeights)
 
 
 def own(weights: Weights) -> Own | None:
@@ -284,6 +434,13 @@ def check_weights(weights: object) -> None:
         rule = "a value of attentropy.core.weights, or weights of your own: a subclass of Weights "
         rule += "with a method __call__(logits), and no probabilities"
         raise ArgumentTypeError("weights", rule, repr(weights))
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentTypeError(name, "a number", repr(value))
+    if not math.isfinite(value):
+        raise ArgumentError(name, "finite", value)
 
 
 def _check_inner(owner: str, of: object) -> None:

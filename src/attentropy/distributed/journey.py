@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.visibility import Limits, Span
-from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights
+from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights, own
 from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
 from attentropy.distributed.parts import RowRun, cut
 from attentropy.distributed.transport import GatherRoute, RingRoute
@@ -113,6 +113,8 @@ def _merging(weights: Weights) -> tuple[Merging, Weights]:
         case Kernelised():
             return SumMerging(weights), Linear()
         case ReluSquared() | Linear():  # divided by the visible keys of the whole in each part
+            return SumMerging(Linear()), weights
+        case _ if own(weights) is not None:
             return SumMerging(Linear()), weights
         case _:
             return StateMerging(), weights

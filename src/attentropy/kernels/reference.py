@@ -15,6 +15,7 @@ from attentropy.core.weights import (
     Hard,
     Kernelised,
     ReluSquared,
+    RowWeights,
     own,
     squares,
 )
@@ -41,8 +42,8 @@ def attend(call: Call) -> Rows:
         call: a resolved call.
     """
     hidden = ~call.seen.dense()
-    weights, rows = _weighed(call, hidden)
-    return rows._replace(out=_mix(call, weights, hidden).to(call.v.dtype))
+    weighed, rows = _weighed(call, hidden)
+    return rows._replace(out=_mix(call, weighed, hidden).to(call.v.dtype))
 
 
 def key_mass(call: Call) -> Tensor:
@@ -53,18 +54,29 @@ def key_mass(call: Call) -> Tensor:
     """
     with torch.no_grad():
         call = receiving(call)
-        weights, rows = _weighed(call, ~call.seen.dense())
-        mass = (_dropped(call, weights) * shares(call, rows)).sum(2)
+        mass = weights(call).sum(2)
     return mass.to(call.v.dtype)
+
+
+def weights(call: Call) -> Tensor:
+    """What each value is multiplied by, [B,H,Q,K] in float64; differentiable.
+
+    Args:
+        call: a resolved call.
+    """
+    weighed, rows = _weighed(call, ~call.seen.dense())
+    return _dropped(call, weighed) * shares(call, rows)[..., :1]
 
 
 def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     """Weights [B,H,Q,K] in float64, and statistics; the output is one in every entry."""
     s = logits(call, hidden)
-    if call.weights.probabilities:
-        weights, rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
+    if isinstance(call.weights, RowWeights):
+        weighed, rows = _by_rows(call.weights, s, hidden)
+    elif call.weights.probabilities:
+        weighed, rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
-        weights, rows = _other(call, s, hidden)
+        weighed, rows = _other(call, s, hidden)
     wide = torch.float64 if call.v.dtype == torch.float64 else torch.float32
     stats = (x.to(wide) if x is not None and x.is_floating_point() else x for x in rows[1:])
     one = call.v.new_ones(*call.q.shape[:3], call.v.shape[3])
@@ -72,7 +84,7 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     if rows.varentropy is not None and rows.entropy is not None:  # the smaller underflows first
         flat = rows.varentropy.masked_fill(rows.entropy == 0, 0.0)
         rows = rows._replace(varentropy=flat)
-    return weights, rows
+    return weighed, rows
 
 
 def logits(call: Call, hidden: Tensor) -> Tensor:
@@ -177,6 +189,18 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     a = f * _norm(call, f)[..., None]
     collision, mass = a.square().sum(-1), a.abs().sum(-1)
     return a, Rows(a, None, None, m, argmax, collision, mass)
+
+
+def _by_rows(weights: RowWeights, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
+    m, argmax = _top(s, hidden)
+    p = weights.of_rows(s.masked_fill(hidden, -torch.inf)).masked_fill(hidden, 0.0)
+    collision = p.square().sum(-1)
+    if not weights.probabilities:
+        return p, Rows(p, None, None, m, argmax, collision, p.abs().sum(-1))
+    log_p = p.masked_fill(p == 0, 1.0).log()
+    entropy = -(p * log_p).sum(-1)
+    varentropy = (p * (log_p + entropy[..., None]).square()).sum(-1)
+    return p, Rows(p, entropy, None, m, argmax, collision, varentropy=varentropy)
 
 
 def _norm(call: Call, f: Tensor) -> Tensor:

@@ -15,12 +15,12 @@ def test_one_claim():
     done = call("--id", "001-(61)")
     assert done.exit_code == 0
     assert "001-(61)" in done.output
-    assert "1 claims: 1 false; 0 differ from the audit" in done.output
+    assert "1 statements of the documents: 1 false; 0 identities of our own;" in done.output
 
 
 def test_json_of_a_source():
     rows = json.loads(call("--source", "ID", "--json").stdout)
-    assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 15)]
+    assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 16)]
     assert all(row["agrees"] and row["verdict"] == "holds" and row["numbers"] for row in rows)
     assert set(rows[0]) == {
         "id", "source", "statement", "expected", "verdict", "agrees", "correction", "numbers"

@@ -58,7 +58,10 @@ def test_complaints(tmp_path):
     assert "did you mean 'sparsity'?" in done.output
     done = call("sparsity", "--seeds", "0", "--out", str(tmp_path / "out"))
     assert done.exit_code == 2
-    assert "0 is not in the range x>=1" in done.output
+    assert "seeds must be >= 1, got 0" in done.output
+    done = call("sparsity", "--seeds", "3,x", "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2
+    assert "a number, or numbers with commas; got '3,x'" in done.output
     assert not (tmp_path / "out").exists()
 
 

@@ -10,7 +10,8 @@ def test_numbers_are_short():
 def test_page():
     one = Claim("ID-1", "a|b * c", "holds", "x_1", lambda: holds_if(True, n=2))
     page = render([(one, one.measure())])
-    assert "1 claims:" in page
+    assert "0 statements of the documents:" in page
+    assert "The 1 identities of this library at the end are not counted." in page
     assert "## Identities" in page
     assert "| ID-1 | a\\|b \\* c | holds | x\\_1 | n=2 |" in page
     assert "Document 000" not in page

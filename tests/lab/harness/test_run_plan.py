@@ -11,8 +11,26 @@ from tests.lab.harness.toy import TOY
 def test_seeds():
     with pytest.raises(ArgumentError, match="seeds must be >= 1, got 0"):
         RunPlan(TOY, seeds=0)
-    with pytest.raises(ArgumentTypeError, match="seeds must be an integer, got 1.5"):
+    with pytest.raises(
+        ArgumentTypeError, match="seeds must be an integer or a tuple of them, got 1.5"
+    ):
         RunPlan(TOY, seeds=1.5)
+
+
+@pytest.mark.parametrize("seeds", [(), (1, 1), (-1, 2)])
+def test_named_seeds_differ(seeds):
+    with pytest.raises(ArgumentError, match="seeds must be different numbers >= 0, at least one"):
+        RunPlan(TOY, seeds=seeds)
+
+
+def test_seeds_can_be_named():
+    plan = RunPlan(TOY, seeds=(8, 3))
+    assert [unit.seed for unit in plan.units()] == [8, 3, 8, 3]
+    assert plan.command() == "attentropy lab toy --seeds 8,3"
+    assert RunPlan(TOY, seeds=(5,)).command() == "attentropy lab toy --seeds 5,"
+    assert plan.record()["seeds"] == [8, 3]
+    with pytest.raises(ArgumentTypeError, match="seeds must be an integer or a tuple of them"):
+        RunPlan(TOY, seeds=(True,))
 
 
 def test_unit_names_are_file_names_and_differ():

@@ -55,3 +55,8 @@ def test_the_whole_has_sentences_tables_and_figures():
     assert text.startswith("## toy\n\nWhat does it cost?\n\nRun: ")
     assert "\n\n- 8 rows.\n\n**H**\n\n" in text, "conclusions are drawn from the rows as measured"
     assert "![H](runs/h.png)" in text
+
+
+def test_seeds_that_were_named_are_listed():
+    assert "(quick configuration, seeds 3, 8)" in ran({**ABOUT, "quick": True, "seeds": [3, 8]})
+    assert "(quick configuration, seed 5)" in ran({**ABOUT, "quick": True, "seeds": [5]})

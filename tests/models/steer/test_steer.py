@@ -39,6 +39,9 @@ def by_hand(model, x, mask=CAUSAL, **options):
     ("steering", "options"),
     [
         ({"scale": at.LogLengthFrom(4)}, {"scale": at.LogLengthFrom(4)}),
+        ({"scale": at.StepLog(4)}, {"scale": at.StepLog(4)}),
+        ({"weights": at.Entmax()}, {"weights": at.Entmax()}),
+        ({"weights": at.Sparsemax()}, {"weights": at.Sparsemax()}),
         ({"scale": at.LogLength(2.0)}, {"scale": at.LogLength(2.0)}),
         ({"scale": 0.7}, {"scale": 0.7}),
         ({"scale": torch.tensor([0.1, 0.2, 0.3, 0.4])}, {"scale": torch.tensor([0.1, 0.2, 0.3, 0.4])}),
@@ -324,3 +327,9 @@ def test_a_model_without_modules_is_refused():
         ArgumentError, match="model must be one that has modules of its own, .* got L"
     ):
         at.steer(nn.Linear(2, 2), scale=1.0)
+
+
+@pytest.mark.parametrize("weights", [at.Sigmoid(), at.Softpick()])
+def test_weights_that_a_model_must_be_trained_with_are_refused(model, weights):
+    with pytest.raises(UnsupportedError, match="their rows do not sum to 1, and a model"):
+        at.steer(model, weights=weights)

@@ -69,3 +69,17 @@ def test_entropy_invariant_attention_refuses():
         nn.EntropyInvariantAttention(16, 2, kappa=0.0)
     names = [f"W_{x}.{y}" for x in "QKVO" for y in ("weight", "bias")]
     assert list(layer.state_dict()) == names
+
+
+def test_the_example_of_the_documents_runs():
+    attn = nn.EntropyInvariantAttention(512, 8, kappa=1.0)
+    X = torch.randn(4, 100, 512)
+    output, weights = attn(X, X, X)
+    assert output.shape == (4, 100, 512)
+    assert weights.shape == (4, 8, 100, 100)
+    q, k = heads(attn.W_Q(X), 8), heads(attn.W_K(X), 8)
+    want = (math.log(100) / 64 * q @ k.mT).softmax(-1)
+    torch.testing.assert_close(weights + 0, want)
+    out, stats = attn(X, X, X, need_weights=False)
+    torch.testing.assert_close(out, output)
+    torch.testing.assert_close(stats.entropy, weights.entropy)

@@ -248,7 +248,6 @@ def test_bad_arguments(arguments, message):
         ({"query": torch.zeros(2, 5, 31)}, "query must be of shape [B,N,32], got [2, 5, 31]"),
         ({"query": torch.zeros(5, 32)}, "query must be of shape [B,N,32], got [5, 32]"),
         ({"key": torch.zeros(2, 5, 3)}, "key must be of shape [B,N,32], got [2, 5, 3]"),
-        ({"need_weights": True}, "need_weights must be False"),
         ({"attn_mask": torch.ones(5).bool()}, "attn_mask must be of shape [Q,K] or [B*H,Q,K]"),
         ({"attn_mask": torch.ones(7, 5, 5)}, "attn_mask must be [B*H,Q,K] with H = 4"),
         ({"attn_mask": torch.ones(5, 5).int()}, "attn_mask.dtype must be bool (True hides)"),
@@ -298,3 +297,25 @@ def test_parts_are_checked_when_the_layer_is_made(part, message):
     if "score" not in part:
         with pytest.raises(TypeError, match=message):
             at.nn.GatedAttentionUnit(16, **part)
+
+
+def test_weights_are_those_of_torch():
+    theirs = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    ours, x = MHA.from_torch(theirs), torch.randn(2, 5, 32)
+    want, want_weights = theirs(x, x, x, need_weights=True, average_attn_weights=False)
+    out, weights = ours(x, x, x, need_weights=True)
+    torch.testing.assert_close(out, want)
+    torch.testing.assert_close(weights + 0, want_weights)
+    assert weights.shape == (2, 4, 5, 5)
+    assert type(weights + 0) is torch.Tensor
+    torch.testing.assert_close(weights.stats.entropy, ours(x).stats.entropy)
+    torch.testing.assert_close(weights.entropy, ours(x).stats.entropy)
+
+
+def test_variants_give_weights():
+    x = torch.randn(2, 5, 32)
+    for kind in (at.nn.AdditiveAttention, at.nn.CosineAttention, at.nn.LinearAttention):
+        layer = kind(32, 4, mask=at.causal)
+        weights = layer(x, need_weights=True).weights
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5))
+        assert (weights.triu(1) == 0).all()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="The small configuration: under two minutes.")
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1),
-              help="How many seeds, from 0 on.")  # fmt: skip
+@click.option("--seeds", default="3", show_default=True,
+              help="How many seeds, from 0 on; or which ones, as 3,5,8 (one: 3,).")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
 @click.option("--model", help="Whose heads to take (noise, scales, extend): as MODEL of scan.")
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(
     name: str,
     quick: bool,
-    seeds: int,
+    seeds: str,
     out: Path | None,
     resume: bool,
     model: str | None,
@@ -54,6 +54,7 @@ def command(
     from attentropy.lab.harness.run_plan import RunPlan
     from attentropy.lab.harness.runner import run
 
+    chosen = _seeds(seeds)
     try:
         experiment = find(name)
     except ArgumentError as error:
@@ -63,12 +64,23 @@ def command(
     if model is not None or tokens is not None:
         experiment, options = _given(experiment, model, tokens)
     where = out or _default(name, quick=quick)
-    run(RunPlan(experiment, quick=quick, seeds=seeds, options=options), where, resume=resume)
+    run(RunPlan(experiment, quick=quick, seeds=chosen, options=options), where, resume=resume)
     if as_json:
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return
     Console().print(Markdown((where / SUMMARY).read_text(encoding="utf-8")))
     click.echo(f"written to {where}")
+
+
+def _seeds(text: str) -> int | tuple[int, ...]:
+    """A number of seeds, or the seeds themselves where there is a comma."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(word.isdecimal() for word in words):
+        raise click.BadParameter(
+            f"a number, or numbers with commas; got {text!r}", param_hint="--seeds"
+        )
+    numbers = tuple(map(int, words))
+    return numbers if "," in text else numbers[0]
 
 
 def _given(

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.states import blind, merge, pivot
-from attentropy.core.weights import Decay, own
+from attentropy.core.weights import Decay, RowWeights, own
 from attentropy.kernels import softmax_results
 from attentropy.kernels.mass import counted
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
 from attentropy.kernels.softmax_results import SoftmaxResults
-from attentropy.kernels.tiled import bounded, sums
+from attentropy.kernels.tiled import bounded, rowwise, sums
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
 from attentropy.kernels.tiled.means import Means, collect, largest, moments, without_blind
@@ -46,6 +46,8 @@ def lacks(call: Call) -> str | None:
     weigh = own(call.weights)
     if weigh is not None and torch.compiler.is_compiling():
         return "torch.compile of weights of your own"
+    if isinstance(call.weights, RowWeights) and torch.compiler.is_compiling():
+        return f"torch.compile of {type(call.weights).__name__}"
     if not torch.is_grad_enabled():
         return None
     if isinstance(call.weights, Decay):
@@ -59,6 +61,8 @@ def lacks(call: Call) -> str | None:
 
 def attend(call: Call) -> Rows:
     """Output and statistics of every row; differentiable once."""
+    if isinstance(call.weights, RowWeights):
+        return rowwise.attend(call)
     if not call.weights.probabilities:
         return sums.attend(call)
     if is_hard(call.weights):
@@ -69,6 +73,8 @@ def attend(call: Call) -> Rows:
 
 def key_mass(call: Call) -> Tensor:
     """What each key receives, [B,H,K]."""
+    if isinstance(call.weights, RowWeights):
+        return rowwise.key_mass(call)
     if not call.weights.probabilities:
         return sums.key_mass(call)
     if is_hard(call.weights):

@@ -19,7 +19,8 @@ _HEAD = """# Claims, measured
 Written by `python -m attentropy.lab.claims`; do not edit. `attentropy claims` measures again.
 
 Five documents on attention were read as a list of statements. Each row below ran a small
-computation with a fixed seed, and its verdict follows from the numbers in the last column.
+computation with a fixed seed, and its verdict follows from the numbers in the last column. Where a
+document has a slip of the pen, the verdict is that of what it means, and the row shows both forms.
 """
 
 
@@ -42,9 +43,11 @@ def render(measured: Sequence[tuple[Claim, ClaimResult]]) -> str:
     Args:
         measured: claims with their results.
     """
-    counts = Counter(result.verdict for _, result in measured)
+    said = [result.verdict for claim, result in measured if claim.of_documents]
+    counts = Counter(said)
     legend = "\n".join(f"- **{v}** ({counts[v]}): {text}" for v, text in MEANINGS.items())
-    parts = [_HEAD, f"{len(measured)} claims:\n\n{legend}\n"]
+    own = f"The {len(measured) - len(said)} identities of this library at the end are not counted."
+    parts = [_HEAD, f"{len(said)} statements of the documents:\n\n{legend}\n\n{own}\n"]
     for source, title in _TITLES.items():
         rows = [pair for pair in measured if pair[0].source == source]
         if rows:

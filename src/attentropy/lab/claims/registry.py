@@ -19,6 +19,9 @@ MEANINGS = {
 }
 
 
+OWN = ("ID", "REM")
+
+
 @dataclass(frozen=True)
 class ClaimResult:
     """A verdict and the numbers it was computed from."""
@@ -41,6 +44,11 @@ class Claim:
     def source(self) -> str:
         """The document (000 to 004), or ID (identities) or REM (Gaussian rows)."""
         return self.id.split("-")[0]
+
+    @property
+    def of_documents(self) -> bool:
+        """True for a statement of a source document, False for an identity of this library."""
+        return self.source not in OWN
 
     def agrees(self, result: ClaimResult) -> bool:
         """True if the measured verdict is the expected one.

@@ -164,11 +164,11 @@ def _layers(results: RunResults) -> str:
     runs = {(r["condition"], r["seed"]) for r in known}
     falling = sum(_falls(results.where(condition=c, seed=s, step=steps[-1])) for c, s in runs)
     return (
-        "The documents let the entropy start at log n, fall fast, then swing about a value, lower "
-        f"in deeper layers. Here it starts at {mean[0]:.2f} log n, falls fast at first "
-        f"({early:.2f} log n in the first {steps[min(2, len(steps) - 1)]} steps) and slowly then "
-        f"({late:.2f} in the second half), without swinging; in {falling} of {len(runs)} runs "
-        "(without a reward) every layer ends below the one before it."
+        "The documents let the entropy start at log n, fall fast, then swing about a value and "
+        f"perhaps fall on, lower in deeper layers. Here it starts at {mean[0]:.2f} log n, falls "
+        f"fast at first ({early:.2f} log n in the first {steps[min(2, len(steps) - 1)]} steps) and "
+        f"slowly then ({late:.2f} in the second half), without swinging; in {falling} of "
+        f"{len(runs)} runs (without a reward) every layer ends below the one before it."
     )
 
 

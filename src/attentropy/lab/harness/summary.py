@@ -49,7 +49,7 @@ def ran(about: dict[str, Any]) -> str:
     """
     m = about["machine"]
     kind = "quick configuration" if about["quick"] else "full configuration"
-    seeds = f"{about['seeds']} seed{'s' if about['seeds'] > 1 else ''}"
+    seeds = _seeds(about["seeds"])
     done, all_units = about["units"]
     part = "" if done == all_units else f", **incomplete: {done} of {all_units} units**"
     settings = ", ".join(f"{k} = {_plain(v)}" for k, v in about["config"].items())
@@ -59,6 +59,13 @@ def ran(about: dict[str, Any]) -> str:
         f"attentropy {about['attentropy']}. Settings: {settings}. "
         "Numbers are mean ± standard deviation over seeds."
     )
+
+
+def _seeds(given: int | list[int]) -> str:
+    """3 seeds, or the seeds that were named."""
+    if isinstance(given, int):
+        return f"{given} seed{'s' if given > 1 else ''}"
+    return f"seed{'s' if len(given) > 1 else ''} {', '.join(map(str, given))}"
 
 
 def markdown(table: TableSpec, results: RunResults) -> str:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks import Extent, Mask, MaskLike, all_of
 from attentropy.core.resolve import Options
-from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
+from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule, StepLog
 from attentropy.core.scores import Cosine, Dot, Score, unit
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 from attentropy.models.record.model_masks import FAR
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
-RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
+RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength, StepLog)
 
 
 Norm = bool | str | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None

@@ -35,7 +35,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from attentropy.core.masks import Mask
 from attentropy.core.resolve import check_scale, check_softcap
 from attentropy.core.scales import ScaleRule
-from attentropy.core.weights import Weights
+from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
 from attentropy.models.intercept import huggingface, registry
@@ -71,15 +71,17 @@ def steer(
             theirs.
         plan: what calibrate() or extend() found: a factor per head and length, and settings of
             rotary positions, which are those of the whole model.
-        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
-            multiply the scale that the model has; others replace it. A plan may stand here too.
+        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy, PowerLength
+            and StepLog multiply the scale that the model has; others replace it. A plan may stand
+            here too.
         temperature: divides the logits, a bias of the model included: a number, one per head, or
             per layer name one of both.
         qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
             1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
             both; or a function (q, k) -> (q, k).
         softcap: c in c * tanh(s / c).
-        weights: a value of attentropy.core.weights in place of softmax.
+        weights: a value of attentropy.core.weights in place of softmax. Sigmoid and Softpick are
+            refused: a model has to be trained with rows that do not sum to 1.
         mask: hides more keys; the model's own mask stays.
         layers: names of modules, which stand for all modules inside of them, or a function of the
             name of the module that calls attention, as `w.heads()` of watch() has it.
@@ -236,3 +238,9 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentTypeError("mask", "a Mask", repr(mask))
     if weights is not None and not isinstance(weights, Weights):
         raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))
+    if isinstance(weights, Sigmoid | Softpick):
+        raise UnsupportedError(
+            f"steer does not take {type(weights).__name__} weights: their rows do not sum to 1, "
+            "and a model that was trained with softmax would get outputs of another size. Train "
+            f"layers with them: at.nn.MultiheadAttention(..., weights={weights})"
+        )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
+from attentropy.attention.weights import WeightedOutput, attention_weights, with_weights
 from attentropy.core.errors import ArgumentError
 from attentropy.core.masks import Mask
 from attentropy.core.results import Attended
@@ -17,7 +18,10 @@ class EntropyInvariantAttention(nn.Module):
 
     n is the number of keys that a row may see, so causal and padded rows get their own; queries
     and keys may differ in number; nothing is masked with -1e9, so float16 works; a row that sees
-    nothing gives the bias of W_O and no gradient. State dict as in the documents: `W_Q`, `W_K`,
+    nothing gives the bias of W_O and no gradient.
+
+    As in the documents the weights are returned, which takes O(n^2) memory; `need_weights=False`
+    returns the statistics in their place, in O(n). State dict as in the documents: `W_Q`, `W_K`,
     `W_V`, `W_O`, each with weight and bias.
 
     Args:
@@ -26,9 +30,9 @@ class EntropyInvariantAttention(nn.Module):
         kappa: the factor on log n / d_k; positive.
 
     >>> layer = EntropyInvariantAttention(64, 4)
-    >>> out, stats = layer(torch.randn(2, 5, 64), torch.randn(2, 9, 64), torch.randn(2, 9, 64))
-    >>> out.shape, stats.entropy.shape
-    (torch.Size([2, 5, 64]), torch.Size([2, 4, 5]))
+    >>> out, weights = layer(torch.randn(2, 5, 64), torch.randn(2, 9, 64), torch.randn(2, 9, 64))
+    >>> out.shape, weights.shape, weights.entropy.shape
+    (torch.Size([2, 5, 64]), torch.Size([2, 4, 5, 9]), torch.Size([2, 4, 5]))
     """
 
     def __init__(self, d_model: int, num_heads: int, kappa: float = 1.0) -> None:
@@ -46,8 +50,14 @@ class EntropyInvariantAttention(nn.Module):
         return self.scale.kappa
 
     def forward(
-        self, Q: Tensor, K: Tensor, V: Tensor, mask: Mask | Tensor | None = None
-    ) -> Attended:
+        self,
+        Q: Tensor,
+        K: Tensor,
+        V: Tensor,
+        mask: Mask | Tensor | None = None,
+        *,
+        need_weights: bool = True,
+    ) -> Attended | WeightedOutput:
         """Attend from Q to K, with values from V.
 
         Args:
@@ -56,6 +66,8 @@ class EntropyInvariantAttention(nn.Module):
             V: inputs of values [B,n_k,d_model].
             mask: a Mask, or a tensor of 0 and 1 (bool, integer or float) broadcastable to
                 [B,H,n_q,n_k] whose zeros hide keys.
+            need_weights: whether the second of what it returns is the weights [B,H,n_q,n_k], which
+                carry the statistics as `weights.stats`, or the statistics themselves.
         """
         for name, x in (("Q", Q), ("K", K), ("V", V)):
             if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.d_model:
@@ -65,8 +77,12 @@ class EntropyInvariantAttention(nn.Module):
             w(x).unflatten(-1, (self.num_heads, self.d_k)).transpose(1, 2)
             for w, x in ((self.W_Q, Q), (self.W_K, K), (self.W_V, V))
         )
-        out, stats = attend(q, k, v, mask=_shown(mask), scale=self.scale)
-        return Attended(self.W_O(out.transpose(1, 2).flatten(2)), stats)
+        shown = _shown(mask)
+        out, stats = attend(q, k, v, mask=shown, scale=self.scale)
+        attended = Attended(self.W_O(out.transpose(1, 2).flatten(2)), stats)
+        if not need_weights:
+            return attended
+        return with_weights(attended, attention_weights(q, k, mask=shown, scale=self.scale))
 
     def logit_scale(self, n: int) -> Tensor:
         """The scale of each head for rows of n visible keys, [H].

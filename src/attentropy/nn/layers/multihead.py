@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
 from attentropy.attention.ring import ring_attend
+from attentropy.attention.weights import WeightedOutput, attention_weights, with_weights
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.core.masks import causal
 from attentropy.core.masks.mask import MaskLike, all_of
+from attentropy.core.resolve import AttendOptions
 from attentropy.core.results import Attended, HeadStats, Stats
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Dot, Relative, Score
@@ -202,7 +204,7 @@ class MultiheadAttention(nn.Module):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
         need_weights: bool = False,
-    ) -> Attended:
+    ) -> Attended | WeightedOutput:
         """Attend from queries to keys; queries are aligned to the end of the keys.
 
         `mask` has this library's meaning, **True is visible**. Under their names of torch.nn, masks
@@ -221,11 +223,11 @@ class MultiheadAttention(nn.Module):
             attn_mask: [Q,K] or [B*H,Q,K], True hides, or numbers to add.
             is_causal: makes it causal where there is no attn_mask, which it only describes
                 otherwise.
-            need_weights: only False: weights are never formed.
+            need_weights: returns (out, weights) with the weights [B,H,Q,K] before dropout, which
+                carry the statistics as `weights.stats`; they take O(n^2) memory.
         """
-        if need_weights:
-            rule = "False: weights are never formed, their statistics are returned"
-            raise ArgumentError("need_weights", rule, need_weights)
+        if need_weights and self.spread is not None:
+            raise UnsupportedError("context_parallel gives no weights: no rank holds all keys")
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
             self.scale.advance()
         q, k, v = self._projected(query, key, value, cache)
@@ -236,7 +238,21 @@ class MultiheadAttention(nn.Module):
             from_padding(key_padding_mask),
             causal if is_causal and attn_mask is None else None,
         )
-        return self._finished(self._attended(q, k, v, masks))
+        options = self._options(q, k, masks)
+        found = self._finished(self._attended(q, k, v, options), query)
+        if not need_weights:
+            return found
+        return with_weights(found, attention_weights(q, k, **options))
+
+    def _options(self, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]) -> AttendOptions:
+        """What attend() is given besides tensors and dropout; variants add to it."""
+        return {
+            "mask": all_of(masks),
+            "bias": None if self.positions is None else self.positions.bias(),
+            "score": self.score,
+            "scale": self.scale,
+            "weights": self.weights,
+        }
 
     def _placed(
         self, query: Tensor, key: Tensor | None, cache: KVCache | None
@@ -255,29 +271,22 @@ class MultiheadAttention(nn.Module):
         shift = k.whole - q.whole
         return Placed(q.whole, tuple(range(r.start + shift, r.stop + shift) for r in q.runs)), k
 
-    def _attended(
-        self, q: Tensor, k: Tensor, v: Tensor, masks: tuple[MaskLike | None, ...]
-    ) -> Attended:
+    def _attended(self, q: Tensor, k: Tensor, v: Tensor, options: AttendOptions) -> Attended:
         compute: Callable[..., Attended] = attend
         if self.spread is not None:
             compute = partial(ring_attend, group=self.spread.group, layout=self.spread.layout)
-        return compute(
-            q,
-            k,
-            v,
-            mask=all_of(masks),
-            bias=None if self.positions is None else self.positions.bias(),
-            score=self.score,
-            scale=self.scale,
-            weights=self.weights,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        dropout = self.dropout if self.training else 0.0
+        return compute(q, k, v, dropout=dropout, **options)
 
-    def _finished(self, attended: Attended) -> Attended:
+    def _finished(self, attended: Attended, query: Tensor) -> Attended:
         out, stats = attended
         if isinstance(self.scale, AdaptiveScale) and self.training and not recomputing():
             self.scale.observe(self._of_all_ranks(stats))
-        return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+        return Attended(self.out_proj(self._gated(out.transpose(1, 2).flatten(2), query)), stats)
+
+    def _gated(self, heads_BQE: Tensor, query: Tensor) -> Tensor:
+        """What the output projection gets: the outputs of all heads; variants change them."""
+        return heads_BQE
 
     def _of_all_ranks(self, stats: Stats) -> Stats | HeadStats:
         return stats if self.spread is None else reduce_heads(stats, group=self.spread.group)

@@ -29,5 +29,5 @@ def test_a_pure_relative_bias_gives_a_geometric_row():
 
 def test_rows_over_neighbours_sum_to_one_only_with_two_indices():
     found = numbers("000-(77)")
-    assert found["corrected_row_sum"] == pytest.approx(1)
+    assert found["row_sum_as_meant"] == pytest.approx(1)
     assert found["worst_row_sum_as_written"] > 1.5

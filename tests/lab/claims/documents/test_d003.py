@@ -22,7 +22,8 @@ def test_where_the_exponential_overflows():
 
 def test_a_gap_counts_by_its_size_whatever_the_level():
     found = numbers("003-4")
-    assert found["ratio"] == pytest.approx(math.exp(0.01))
+    assert found["ratio_gap_001"] == pytest.approx(math.exp(0.01))
+    assert found["ratio_gap_1_percent"] == pytest.approx(math.exp(10))
     assert found["e_gap"] == pytest.approx(math.exp(0.01))
 
 

@@ -22,3 +22,10 @@ def test_the_derivative_by_the_scale_adds_up_to_the_deficit():
 def test_log1p_keeps_the_digits_that_the_plain_form_loses():
     found = numbers("ID-2")
     assert found["log1p_relative_error"] < 1e-12 < found["plain_relative_error"]
+
+
+def test_only_the_exponential_sharpens_with_the_query():
+    found = numbers("ID-15")
+    for kind in ("relu2", "identity"):
+        assert found[f"{kind}_x100"] == pytest.approx(found[f"{kind}_x1"])
+    assert found["exp_x10"] < 1e-9 < found["exp_x1"]

@@ -25,11 +25,22 @@ from attentropy.theory.entropy import (
 )
 
 
-@claim("000-(46)", "holds", "Attention weights form the probability simplex", "definition")
+@claim(
+    "000-(46)",
+    "holds",
+    "Distributions over n classes form the simplex of n - 1 dimensions",
+    "softmax reaches its whole interior, and no other point",
+)
 def _() -> ClaimResult:
-    p = softmax(generator().normal(size=(500, 6)) * 20)
+    p = softmax(generator().normal(size=(500, 6)) * 3)
+    chosen = generator(1).dirichlet(np.ones(6), size=500)
+    dimensions = np.linalg.matrix_rank(p - p.mean(0), tol=1e-10)
+    missed = gap(softmax(np.log(chosen)), chosen)
     return holds_if(
-        p.min() >= 0 and close(p.sum(-1), 1, 1e-14), least=p.min(), sum_error=gap(p.sum(-1), 1)
+        p.min() >= 0 and gap(p.sum(-1), 1) < 1e-14 and dimensions == 5 and missed < 1e-14,
+        dimensions=dimensions,
+        sum_error=gap(p.sum(-1), 1),
+        points_missed_by=missed,
     )
 
 

@@ -6,6 +6,7 @@ from scipy.integrate import trapezoid
 from attentropy.lab.claims.registry import ClaimResult, claim, holds_if
 from attentropy.lab.claims.tools import derivative, gap, generator, normals
 from attentropy.theory import bounds
+from attentropy.theory import sparsity as populations
 from attentropy.theory.entropy import (
     deficit,
     entropy,
@@ -195,3 +196,25 @@ def _() -> ClaimResult:
     g = varentropy_gradient(s)
     error = gap(g, derivative(varentropy, s))
     return holds_if(error < 1e-7 and abs(g.sum()) < 1e-14, gap=error, total=g.sum())
+
+
+@claim(
+    "ID-15",
+    "holds",
+    "S of relu^2 and identity weights does not depend on |q|",
+    "both are homogeneous: S depends on beta/gamma only, so only exp reacts to scale",
+)
+def _() -> ClaimResult:
+    c = np.array([1.0, 10.0, 100.0])
+    relu, linear, soft = (
+        f(-0.5 * c, c) for f in (populations.relu2, populations.identity, populations.exp)
+    )
+    return holds_if(
+        gap(relu, relu[0]) < 1e-12 and gap(linear, linear[0]) < 1e-12 and soft[2] < 1e-3 * soft[0],
+        relu2_x1=relu[0],
+        relu2_x100=relu[2],
+        identity_x1=linear[0],
+        identity_x100=linear[2],
+        exp_x1=soft[0],
+        exp_x10=soft[1],
+    )
