@@ -2,3 +2,4 @@
 
 from attentropy.report.payload import scan_page as scan_page
 from attentropy.report.run import run_page as run_page
+from attentropy.report.text import text_page as text_page

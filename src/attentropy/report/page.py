@@ -30,6 +30,7 @@ SCRIPTS = (
     "methods.js",
     "run.js",
     "shelf.js",
+    "text.js",
     "main.js",
 )
 _ESCAPES = {
