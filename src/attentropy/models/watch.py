@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.models.generated import TokenRow, hold_generate
 from attentropy.models.intercept import (
     candidates,
     compute,
@@ -170,6 +171,20 @@ class Watch:
         modules = dict(candidates.may_attend(self.model))
         return covered(self.recorder, verified=lambda name: is_known(modules[name]))
 
+    def tokens(self) -> list[TokenRow]:
+        """One row for each token that `generate()` made while the model was watched, in order.
+
+        A row has entropy, varentropy and the largest weight of every head for the query that the
+        token was chosen by, and the surprise -log p of the token. Caches may be dynamic or static;
+        sequences of a batch take turns, each until its end. Beam search is refused.
+        """
+        self.require()
+        if not self.recorder.generation.runs and not self.recorder.generation.refused:
+            raise NothingRecorded(
+                "generate() of a transformers model did not run while it was watched"
+            )
+        return self.recorder.generation.tokens()
+
     def to_json(self) -> str:
         """heads() as JSON text, which attentropy.models.record.rows.from_json reads."""
         return rows.to_json(self.heads())
@@ -187,6 +202,7 @@ class Watch:
         for owner in self.recorder.owners:
             for slot in owner.slots.values():
                 slot.clear()
+        self.recorder.generation.clear()
 
     @property
     def running(self) -> bool:
@@ -246,6 +262,7 @@ class Watch:
     def _take_over(self, undo: ExitStack) -> None:
         if huggingface.is_model(self.model):
             undo.callback(huggingface.hold())
+            undo.callback(hold_generate())
         undo.callback(compute.hold_recording())
         for hold in (sdpa.hold, softmax.hold, kernels.hold):
             undo.callback(hold(self.model))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
+from attentropy.models.generated import Generation
 from attentropy.models.intercept.arguments import real_queries
 from attentropy.models.intercept.census import Census, is_new, learn, slip
 from attentropy.models.intercept.tracking import in_backward
@@ -35,6 +36,7 @@ class Recorder:
         self.beside: dict[str, str] = {}
         self.counts = False
         self.census: Census | None = None
+        self.generation = Generation()
 
     def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
         """A forward pass of the whole model starts.
@@ -128,6 +130,8 @@ class Recorder:
             slot.add(sums)
             if kept is not None:
                 slot.kept.append(kept)
+            if self.generation.active and self.inside:
+                self.generation.add(place, stats)
 
         return commit
 

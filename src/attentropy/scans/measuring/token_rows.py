@@ -3,7 +3,7 @@
 Weights are made of q and k for a few rows at a time, so that no n x n table exists.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -42,37 +42,24 @@ class Looks:
     reader_rest: Tensor
 
 
-class _ByPlace(Recorder):
-    """Adds up as every recorder does, and knows the name of the place of each call."""
-
-    def __init__(self) -> None:
-        super().__init__(every=1, keep="mean", sample=1)
-        self._calls: dict[str, int] = {}
-
-    def named(self, owner: Owner) -> str:
-        """The place of the call that is recorded now; called once for each."""
-        call = self._calls.get(owner.name, 0)
-        self._calls[owner.name] = call + 1
-        return f"{owner.name}#{call}" if call else owner.name
-
-
-class RowRecorder(_ByPlace):
+class RowRecorder(Recorder):
     """Keeps ROW_STATISTICS of every token, [H,N] each, by the place of the call."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(every=1, keep="mean", sample=1)
         self.rows: dict[str, dict[str, Tensor]] = {}
 
-    @torch.no_grad()
-    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
-        """Keep the rows of one call."""
-        super().record(owner, asked, out, stats)
-        place = self.named(owner)
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        """Keep the rows of one call, and measure it as every recorder does."""
+        commit, place = super().prepare(owner, asked, out, stats), _place(owner)
         if stats.lse is not None:
             self.rows[place] = _statistics(asked, stats)
+        return commit
 
 
-class LookRecorder(_ByPlace):
+class LookRecorder(Recorder):
     """Keeps the largest weights of chosen heads, by the place of the call.
 
     Args:
@@ -81,18 +68,25 @@ class LookRecorder(_ByPlace):
     """
 
     def __init__(self, chosen: dict[str, tuple[int, ...]], *, most: int) -> None:
-        super().__init__()
+        super().__init__(every=1, keep="mean", sample=1)
         self.chosen, self.most = chosen, most
         self.looks: dict[str, Looks] = {}
 
-    @torch.no_grad()
-    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
-        """Keep the largest weights of one call."""
-        super().record(owner, asked, out, stats)
-        place = self.named(owner)
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        """Keep the largest weights of one call, and measure it as every recorder does."""
+        commit, place = super().prepare(owner, asked, out, stats), _place(owner)
         heads = self.chosen.get(place)
         if heads and stats.lse is not None:
             self.looks[place] = _looks(asked, stats, heads, self.most)
+        return commit
+
+
+def _place(owner: Owner) -> str:
+    """The name of the place of the call that is recorded now."""
+    call = sum(owner.calls.values())
+    return f"{owner.name}#{call}" if call else owner.name
 
 
 def weight_rows(asked: ModelCall, stats: Stats) -> Iterator[tuple[slice, Tensor]]:
@@ -113,6 +107,7 @@ def weight_rows(asked: ModelCall, stats: Stats) -> Iterator[tuple[slice, Tensor]
         yield rows, row_logits(asked.call, rows)[0].sub_(lse[:, rows, None]).exp_()
 
 
+@torch.no_grad()
 def _statistics(asked: ModelCall, stats: Stats) -> dict[str, Tensor]:
     """ROW_STATISTICS of every token, [H,N]; `received` is about the tokens as keys."""
     distances, sinks = [], []
@@ -150,6 +145,7 @@ def _distance(asked: ModelCall, rows: slice, weights: Tensor) -> Tensor:
     return torch.einsum("hrk,rk->hr", weights, away.to(weights.dtype))
 
 
+@torch.no_grad()
 def _looks(asked: ModelCall, stats: Stats, heads: tuple[int, ...], most: int) -> Looks:
     parts: list[tuple[Tensor, ...]] = []
     best, by, total = None, None, torch.zeros((), dtype=torch.float64)
