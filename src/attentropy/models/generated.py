@@ -97,9 +97,10 @@ class Generation:
             stats: of all its rows.
         """
         name = f"{place.layer}#{place.call}" if place.call else place.layer
-        if stats.entropy is not None and stats.varentropy is not None:
-            parts = (stats.entropy, stats.varentropy, stats.top_probability)
-            self._heads[name] = torch.stack([x.detach()[:, :, -1] for x in parts])  # [3,B,H]
+        parts = (stats.entropy, stats.varentropy, stats.top_probability)
+        last = [x.detach()[:, :, -1] for x in parts if x is not None]
+        if len(last) == len(parts):  # None where weights are no probabilities
+            self._heads[name] = torch.stack(last)  # [3,B,H]
 
     def note_logits(self, module: nn.Module, args: Any, output: Any) -> None:
         """Keep the logits of the next token; a forward hook."""

@@ -27,6 +27,7 @@ SCRIPTS = (
     "overview.js",
     "length.js",
     "compare.js",
+    "comparison.js",
     "methods.js",
     "run.js",
     "shelf.js",

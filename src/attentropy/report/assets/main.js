@@ -6,6 +6,7 @@ function start() {
   if (payload.kind === "run") startRun(payload);
   else if (payload.kind === "index") startShelf(payload);
   else if (payload.kind === "text") startText(payload);
+  else if (payload.kind === "comparison") startComparison(payload);
   else startScan(payload);
   themeState.listeners.push(redrawAll);
   document.documentElement.dataset.ready = "true";
