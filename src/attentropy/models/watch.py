@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.notebook.cards import card
 from attentropy.models.generated import TokenRow, hold_generate
 from attentropy.models.intercept import (
     candidates,
@@ -184,6 +185,12 @@ class Watch:
                 "generate() of a transformers model did not run while it was watched"
             )
         return self.recorder.generation.tokens()
+
+    def _repr_html_(self) -> str:
+        title = f"Watch of {type(self.model).__name__}"
+        if not self.places():
+            return card(title, notes=["running" if self.running else "nothing was recorded"])
+        return rows.html(self.heads(), title=title)
 
     def to_json(self) -> str:
         """heads() as JSON text, which attentropy.models.record.rows.from_json reads."""
