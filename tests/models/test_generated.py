@@ -112,7 +112,7 @@ def test_generate_is_put_back():
         w.model(IDS)
         assert GenerationMixin.generate is not before
     assert GenerationMixin.generate is before
-    with pytest.raises(NothingRecorded, match="did not run while it was watched"):
+    with pytest.raises(NothingRecorded, match="did not run while watched"):
         w.tokens()
 
 

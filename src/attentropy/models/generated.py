@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.results import Stats
-from attentropy.models.intercept import registry, tracking
 
 if TYPE_CHECKING:
     from attentropy.models.record.accumulators import Place
+    from attentropy.models.record.recorder import Recorder
 
 BEAMS = "beam search goes on with other sequences than it began with: generate with num_beams=1"
 SEVERAL = "assisted decoding makes several tokens in one forward pass: generate without it"
@@ -161,37 +161,25 @@ class Generation:
         return list(self.rows)
 
 
-def hold_generate() -> registry.Undo:
-    """Follow generate() of watched models, until the function returned is called."""
-    return registry.hold("generate()", _apply)
-
-
-def _apply() -> registry.Undo:
-    from transformers import GenerationMixin
-
-    plain: Callable[..., Any] = GenerationMixin.generate
-    signature = inspect.signature(plain)
-
-    @functools.wraps(plain)
-    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        attached = tracking.tracked(self)
-        recorder = None if attached is None else attached.recorder
-        if recorder is None or recorder.generation.active:
-            return plain(self, *args, **kwargs)
-        given = signature.bind(self, *args, **kwargs).arguments
-        more = given.pop("kwargs", {})
-        return _followed(plain, recorder.generation, given, more)
-
-    return registry.replace(GenerationMixin, "generate", generate)
-
-
-def _followed(
-    plain: Callable[..., Any], generation: Generation, given: dict[str, Any], more: dict[str, Any]
+def followed(
+    plain: Callable[..., Any], recorder: "Recorder", model: nn.Module, args: Any, kwargs: Any
 ) -> Any:
-    """generate() with one more stopping criterion, which never stops."""
+    """generate() with one more stopping criterion, which never stops.
+
+    Args:
+        plain: generate() of transformers.
+        recorder: of the watch.
+        model: generates.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+    """
     from transformers import StoppingCriteriaList
 
-    model = given["self"]
+    generation = recorder.generation = recorder.generation or Generation()
+    if generation.active:
+        return plain(model, *args, **kwargs)
+    given = inspect.signature(plain).bind(model, *args, **kwargs).arguments
+    more = given.pop("kwargs", {})
     setting = functools.partial(_setting, model, given.get("generation_config"), more)
     if (setting("num_beams") or 1) > 1:
         generation.refused = BEAMS

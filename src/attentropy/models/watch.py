@@ -24,7 +24,6 @@ from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.core.notebook.cards import card
-from attentropy.models.generated import TokenRow, hold_generate
 from attentropy.models.intercept import (
     candidates,
     compute,
@@ -48,6 +47,8 @@ from attentropy.models.record.rows import HeadRow
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from attentropy.models.generated import TokenRow
 
 
 class NothingRecorded(AttentropyError, RuntimeError):
@@ -172,7 +173,7 @@ class Watch:
         modules = dict(candidates.may_attend(self.model))
         return covered(self.recorder, verified=lambda name: is_known(modules[name]))
 
-    def tokens(self) -> list[TokenRow]:
+    def tokens(self) -> "list[TokenRow]":
         """One row for each token that `generate()` made while the model was watched, in order.
 
         A row has entropy, varentropy and the largest weight of every head for the query that the
@@ -180,10 +181,8 @@ class Watch:
         sequences of a batch take turns, each until its end. Beam search is refused.
         """
         self.require()
-        if not self.recorder.generation.runs and not self.recorder.generation.refused:
-            raise NothingRecorded(
-                "generate() of a transformers model did not run while it was watched"
-            )
+        if self.recorder.generation is None:
+            raise NothingRecorded("generate() of a transformers model did not run while watched")
         return self.recorder.generation.tokens()
 
     def _repr_html_(self) -> str:
@@ -209,7 +208,8 @@ class Watch:
         for owner in self.recorder.owners:
             for slot in owner.slots.values():
                 slot.clear()
-        self.recorder.generation.clear()
+        if self.recorder.generation is not None:
+            self.recorder.generation.clear()
 
     @property
     def running(self) -> bool:
@@ -269,7 +269,7 @@ class Watch:
     def _take_over(self, undo: ExitStack) -> None:
         if huggingface.is_model(self.model):
             undo.callback(huggingface.hold())
-            undo.callback(hold_generate())
+            undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
         for hold in (sdpa.hold, softmax.hold, kernels.hold):
             undo.callback(hold(self.model))

@@ -1,13 +1,11 @@
 import math
 from html.parser import HTMLParser
 
-import pytest
 import torch
 
 import attentropy as at
 from attentropy.core.notebook.cards import card
 from attentropy.models.diagnose import Findings
-from tests.report.conftest import browser  # noqa: F401
 from tests.report.synthetic import make_scan
 from tests.scans.small_llama import llama
 
@@ -99,19 +97,3 @@ def test_a_watch_its_findings_a_scan_and_a_plan():
     assert checked(scan.plan._repr_html_()).cells
     assert EVIL not in scan._repr_html_()
     checked(scan.findings[0]._repr_html_())
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_in_light_and_dark(scheme, browser):  # noqa: F811
-    context = browser.new_context(offline=True, color_scheme=scheme)
-    page = context.new_page()
-    text = make_scan()._repr_html_()
-    page.set_content(f'<html style="color-scheme:light dark"><body>{text}</body></html>')
-    ink, ground = (
-        page.evaluate(f"getComputedStyle(document.querySelector('{where}')).{what}")
-        for where, what in (("td", "color"), ("td", "backgroundColor"))
-    )
-    assert ink == ("rgb(0, 0, 0)" if scheme == "light" else "rgb(255, 255, 255)")
-    assert ground == "rgba(0, 0, 0, 0)"
-    context.close()

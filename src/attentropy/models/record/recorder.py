@@ -1,19 +1,21 @@
 """What a watch does with each attention call: decides whether it counts, and adds it up."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
-from attentropy.models.generated import Generation
 from attentropy.models.intercept.arguments import real_queries
 from attentropy.models.intercept.census import Census, is_new, learn, slip
 from attentropy.models.intercept.tracking import in_backward
 from attentropy.models.record.accumulators import CallSizes, Owner
 from attentropy.models.record.measures import measure
 from attentropy.models.record.model_call import ModelCall
+
+if TYPE_CHECKING:
+    from attentropy.models.generated import Generation
 
 
 class Recorder:
@@ -36,7 +38,7 @@ class Recorder:
         self.beside: dict[str, str] = {}
         self.counts = False
         self.census: Census | None = None
-        self.generation = Generation()
+        self.generation: Generation | None = None
 
     def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
         """A forward pass of the whole model starts.
@@ -130,7 +132,7 @@ class Recorder:
             slot.add(sums)
             if kept is not None:
                 slot.kept.append(kept)
-            if self.generation.active and self.inside:
+            if self.generation is not None and self.generation.active and self.inside:
                 self.generation.add(place, stats)
 
         return commit
