@@ -54,7 +54,7 @@ def command(model: str | None, out: Path, as_json: bool, **options: Any) -> None
     if as_json:
         click.echo(json.dumps(found, allow_nan=False))
     else:
-        click.echo(f"{found['tokens']:,} tokens, weights of {len(view.heads)} heads")
+        click.echo(f"{found['tokens']:,} tokens, weights of {len(found['heads'])} heads")
         click.echo(f"Text: {found['text']}")
 
 
@@ -106,6 +106,8 @@ def machine(view: "TextView", source: "Source", out: Path) -> dict[str, Any]:
         source: the model.
         out: the folder of the page.
     """
+    from attentropy.report.text import text_payload
+
     page = out / "text.html"
     return {
         "text": str(page),
@@ -114,7 +116,7 @@ def machine(view: "TextView", source: "Source", out: Path) -> dict[str, Any]:
         "tokens": len(view.labels),
         "left": view.left,
         "layers": [row.place for row in view.layers],
-        "heads": [f"{layer}.{head}" for layer, head in view.heads],
+        "heads": list(text_payload(view, name=source.about.name)["looks"]),  # that have room
         "surprise": None if view.surprise is None else float(view.surprise.double().mean()),
     }
 
