@@ -15,6 +15,8 @@ from attentropy.cli.failures import debug_option, one_sentence
 
 COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
+    "text": "Which words a head looks at, in a text of yours.",
+    "compare": "Scans side by side: which heads changed, and how much.",
     "extend": "What lets a model read further: tried on text, chosen, exported.",
     "report": "The HTML report of a training run, or of a scan.json again.",
     "serve": "Scans and runs of a folder on a local web page, live.",
@@ -39,7 +41,7 @@ class Group(NamedTuple):
 
 
 GROUPS = (
-    Group("Look at a model", "models", ("scan", "extend", "report", "serve")),
+    Group("Look at a model", "models", ("scan", "text", "compare", "extend", "report", "serve")),
     Group("Follow a training run", "training", ("runs", "watch", "export")),
     Group("Theory and experiments", "theory", ("theory", "claims", "curves", "lab")),
     Group("This machine", "machine", ("doctor", "bench")),

@@ -7,6 +7,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy scan model.gguf --lengths 512,2048,8192 --calibrate",
         "attentropy scan after/ --compare before/scan.json",
     ),
+    "text": (
+        'attentropy text --prompt "To be, or not to be"',
+        "attentropy text models/my-llama --text letter.txt --out text",
+        "attentropy text model.gguf --text book.txt --length 4096 --heads 3.5,12.0",
+    ),
+    "compare": (
+        "attentropy compare before after --out compare",
+        "attentropy compare step-100 step-200 step-300/scan.json --json",
+    ),
     "extend": (
         "attentropy extend models/my-llama --to 16384 --text book.txt",
         "attentropy extend model.gguf --to 12288 --text book.txt --export longer",

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.notebook.cards import card
 from attentropy.core.statistics import ALIASES, TABLE
 
 COMPUTED = frozenset(
@@ -127,6 +128,20 @@ class Stats:
 
     def __repr__(self) -> str:
         return f"Stats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
+    def _repr_html_(self) -> str:
+        heads = self.per_head()
+        names = [name for name in heads if name == "rows" or TABLE[name].shown]
+        batch, count, queries = self.visible.shape
+        columns = [heads[name].tolist() for name in names]
+        return card(
+            "Attention statistics",
+            notes=[
+                f"{batch} × {count} heads × {queries:,} queries; per head, over rows with a choice"
+            ],
+            head=["head", *("rows" if name == "rows" else TABLE[name].label for name in names)],
+            rows=[(head, *cells) for head, cells in enumerate(zip(*columns, strict=True))],
+        )
 
     def only(self, names: Collection[str]) -> "Stats":
         """The same statistics without those that are not named; `visible` always stays.

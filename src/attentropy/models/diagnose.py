@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.notebook.cards import card
 from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.slope import slopes
 
@@ -112,10 +113,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     advice: str
     call: str = ""
 
+    def _repr_html_(self) -> str:
+        return card(
+            f"{self.severity}: {self.name}",
+            notes=[", ".join(self.labels), self.evidence, self.advice],
+        )
+
     def __str__(self) -> str:
         shown = ", ".join(self.labels[:4])
         more = f" and {len(self.labels) - 4} more" if len(self.labels) > 4 else ""
         return f"{self.severity}: {self.name} in {shown}{more}. {self.evidence} {self.advice}"
+
+
+class Findings(list[Finding]):
+    """Findings, the most serious first: a list that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        said = [] if self else ["every head is healthy"]
+        rows = [(f.severity, f.name, len(f.heads), f.evidence, f.advice) for f in self]
+        head = ["", "finding", "heads", "evidence", "advice"] if self else []
+        return card("Findings", notes=said, head=head, rows=rows)
 
 
 def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:
@@ -134,7 +151,7 @@ def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -
     limits = Thresholds() if thresholds is None else thresholds
     here = _longest(rows)
     found = [finding for check in CHECKS for finding in check(here, limits)]
-    return by_severity([*found, *growing(rows, limits)])
+    return Findings(by_severity([*found, *growing(rows, limits)]))
 
 
 def by_severity(findings: Iterable[Finding]) -> list[Finding]:

@@ -9,6 +9,7 @@ import msgspec
 
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
+from attentropy.core.notebook.cards import card
 from attentropy.models.losses.paired import Paired
 from attentropy.models.rope.settings import Rope
 
@@ -152,6 +153,17 @@ class Plan(
         """
         data = Path(path).read_bytes()
         return formats.decode(data, cls, name=str(path), error=PlanError)
+
+    def _repr_html_(self) -> str:
+        said = [_judgement(self.judged)] if self.judged is not None else []
+        if self.unheld:
+            said.append(f"{len(self.unheld)} heads cannot be held")
+        return card(
+            f"Plan for {self.model}",
+            notes=[f"held at {self.reference:,}: {self.hold or 'loss'}", *said],
+            head=["length", "entropy", "steered", "perplexity", "steered"],
+            rows=[msgspec.structs.astuple(effect) for effect in self.effects],
+        )
 
     def table(self) -> Any:
         """Before and after, length by length, as a rich table."""

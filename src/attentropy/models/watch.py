@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.notebook.cards import card
 from attentropy.models.intercept import (
     candidates,
     compute,
@@ -46,6 +47,8 @@ from attentropy.models.record.rows import HeadRow
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from attentropy.models.generated import TokenRow
 
 
 class NothingRecorded(AttentropyError, RuntimeError):
@@ -170,6 +173,24 @@ class Watch:
         modules = dict(candidates.may_attend(self.model))
         return covered(self.recorder, verified=lambda name: is_known(modules[name]))
 
+    def tokens(self) -> "list[TokenRow]":
+        """One row for each token that `generate()` made while the model was watched, in order.
+
+        A row has entropy, varentropy and the largest weight of every head for the query that the
+        token was chosen by, and the surprise -log p of the token. Caches may be dynamic or static;
+        sequences of a batch take turns, each until its end. Beam search is refused.
+        """
+        self.require()
+        if self.recorder.generation is None:
+            raise NothingRecorded("generate() of a transformers model did not run while watched")
+        return self.recorder.generation.tokens()
+
+    def _repr_html_(self) -> str:
+        title = f"Watch of {type(self.model).__name__}"
+        if not self.places():
+            return card(title, notes=["running" if self.running else "nothing was recorded"])
+        return rows.html(self.heads(), title=title)
+
     def to_json(self) -> str:
         """heads() as JSON text, which attentropy.models.record.rows.from_json reads."""
         return rows.to_json(self.heads())
@@ -187,6 +208,8 @@ class Watch:
         for owner in self.recorder.owners:
             for slot in owner.slots.values():
                 slot.clear()
+        if self.recorder.generation is not None:
+            self.recorder.generation.clear()
 
     @property
     def running(self) -> bool:
@@ -246,6 +269,7 @@ class Watch:
     def _take_over(self, undo: ExitStack) -> None:
         if huggingface.is_model(self.model):
             undo.callback(huggingface.hold())
+            undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
         for hold in (sdpa.hold, softmax.hold, kernels.hold):
             undo.callback(hold(self.model))

@@ -27,9 +27,11 @@ SCRIPTS = (
     "overview.js",
     "length.js",
     "compare.js",
+    "comparison.js",
     "methods.js",
     "run.js",
     "shelf.js",
+    "text.js",
     "main.js",
 )
 _ESCAPES = {

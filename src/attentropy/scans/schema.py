@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from attentropy.core import formats
+from attentropy.core.notebook.cards import card
 from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.diagnose import Finding
 from attentropy.models.losses.buckets import Bucket
@@ -259,6 +260,21 @@ class Scan(
     maps: Maps | None = None
     verdict: Verdict | None = None
     remedies: list[Remedy] = []
+
+    def _repr_html_(self) -> str:
+        from attentropy.scans.judging import words
+
+        if not self.measures:
+            return card(f"Scan of {self.model.name}", notes=["nothing is measured yet"])
+        return card(
+            f"Scan of {self.model.name}",
+            notes=[words.headline(self), *words.sentences(self)],
+            head=["length", "median entropy", "perplexity"],
+            rows=[
+                (one.length, words.median_of(one.table("entropy")), one.perplexity)
+                for one in self.measures
+            ],
+        )
 
     @property
     def lengths(self) -> list[int]:

@@ -9,7 +9,7 @@ seen.
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -161,3 +161,26 @@ def is_one(module: nn.Module | None) -> bool:
     """Is it a transformers model itself?"""
     base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
     return base is not None and isinstance(module, base)
+
+
+def hold_generate() -> registry.Undo:
+    """Follow generate() of watched models, until the function returned is called."""
+    return registry.hold("generate()", _follow_generate)
+
+
+def _follow_generate() -> registry.Undo:
+    from transformers import GenerationMixin
+
+    plain: Callable[..., Any] = GenerationMixin.generate
+
+    @wraps(plain)
+    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from attentropy.models.generated import followed
+
+        attached = tracking.tracked(self)
+        recorder = None if attached is None else attached.recorder
+        if recorder is None:
+            return plain(self, *args, **kwargs)
+        return followed(plain, recorder, self, args, kwargs)
+
+    return registry.replace(GenerationMixin, "generate", generate)

@@ -1,7 +1,7 @@
 """What a watch does with each attention call: decides whether it counts, and adds it up."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from attentropy.models.intercept.tracking import in_backward
 from attentropy.models.record.accumulators import CallSizes, Owner
 from attentropy.models.record.measures import measure
 from attentropy.models.record.model_call import ModelCall
+
+if TYPE_CHECKING:
+    from attentropy.models.generated import Generation
 
 
 class Recorder:
@@ -35,6 +38,7 @@ class Recorder:
         self.beside: dict[str, str] = {}
         self.counts = False
         self.census: Census | None = None
+        self.generation: Generation | None = None
 
     def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
         """A forward pass of the whole model starts.
@@ -128,6 +132,8 @@ class Recorder:
             slot.add(sums)
             if kept is not None:
                 slot.kept.append(kept)
+            if self.generation is not None and self.generation.active and self.inside:
+                self.generation.add(place, stats)
 
         return commit
 

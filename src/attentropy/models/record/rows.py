@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
+from attentropy.core.notebook.cards import card
 from attentropy.core.statistics import NAMES, TABLE, HeadRow
 from attentropy.models.record.accumulators import Place, Slot
 from attentropy.models.record.measures import ROWS
@@ -133,6 +134,24 @@ def table(rows: Iterable[HeadRow]) -> "Table":
         cells = (f"{row[name]:.3g}" for name in columns)
         shown.add_row(row.label.rpartition(".")[0], str(row.head), *cells)
     return shown
+
+
+def html(rows: Iterable[HeadRow], *, title: str) -> str:
+    """The columns of `table` as HTML for a notebook.
+
+    Args:
+        rows: what to show.
+        title: what they are.
+    """
+    columns = {name: one.column for name, one in TABLE.items() if one.column}
+    return card(
+        title,
+        head=["layer", "head", *columns.values()],
+        rows=[
+            (row.label.rpartition(".")[0], row.head, *(row[name] for name in columns))
+            for row in rows
+        ],
+    )
 
 
 def frame(rows: Iterable[HeadRow]) -> Any:

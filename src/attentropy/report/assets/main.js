@@ -5,6 +5,8 @@ function start() {
   startTheme();
   if (payload.kind === "run") startRun(payload);
   else if (payload.kind === "index") startShelf(payload);
+  else if (payload.kind === "text") startText(payload);
+  else if (payload.kind === "comparison") startComparison(payload);
   else startScan(payload);
   themeState.listeners.push(redrawAll);
   document.documentElement.dataset.ready = "true";

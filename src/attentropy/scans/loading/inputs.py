@@ -119,6 +119,18 @@ def from_texts(paths: Sequence[Path], source: Source) -> Tokens:
     return _tokenised(text, source, description=" + ".join(p.name for p in paths), files=names)
 
 
+def from_prompt(prompt: str, source: Source) -> Tokens:
+    """A text that stands on the command line, through the model's tokenizer.
+
+    Args:
+        prompt: the text.
+        source: the model, with its tokenizer.
+    """
+    if not prompt.strip():
+        raise ScanError("{prompt} is empty")
+    return _tokenised(prompt, source, description="a prompt", files=[])
+
+
 def from_sample(source: Source) -> Tokens:
     """The sample text of the package, through the model's tokenizer."""
     from attentropy.lab.embedded import sample_bytes

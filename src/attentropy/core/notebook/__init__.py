@@ -1,0 +1,1 @@
+"""How values show themselves in notebooks."""
