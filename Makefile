@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo quick test lint check slow bench sanitize release arm clean libraries
+.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries
 
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
@@ -60,6 +60,10 @@ release: $(TOOLS)
 # The fused kernel on ARM64, compiled here and run under qemu; says what is missing for that.
 arm:
 	PYTHON=$(PYTHON) tools/arm.sh
+
+# The lowest and the newest versions that pyproject.toml promises; says what could not be had.
+matrix:
+	$(PYTHON) tools/matrix.py
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

@@ -47,8 +47,9 @@ packages_for_arm() {
 }
 
 arm() {
-  env OMP_NUM_THREADS=1 PYTHONPATH="$PWD/src:$PWD:$ROOT/site-$TORCH" CXX="$CROSS" \
-    ATTENTROPY_LIBRARIES="$ROOT/lib" QEMU_LD_PREFIX="$ROOT/system" \
+  env OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 ATTENTROPY_EXAMPLES="${ATTENTROPY_EXAMPLES:-20}" \
+    PYTHONPATH="$PWD/src:$PWD:$ROOT/site-$TORCH" CXX="$CROSS" ATTENTROPY_LIBRARIES="$ROOT/lib" \
+    QEMU_LD_PREFIX="$ROOT/system" \
     qemu-aarch64 -cpu max "$ROOT/system/usr/bin/python3.11" "$@"
 }
 
