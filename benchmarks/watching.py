@@ -10,6 +10,7 @@ the watch and the maps take more than the plain forward is extra. The bars:
     against eager with output_attentions and the entropy of them: >= 2x faster, >= 10x less memory
     recording without the kernel (watched against the same attention unrecorded): <= 1.02
     a plain torch model through scaled_dot_product_attention: <= 1.03
+    small models (--small): at most 150 microseconds per layer and call
 """
 
 import argparse
@@ -90,8 +91,8 @@ def watched(model, run):
 class Silent(Recorder):
     """Takes attention over, and records nothing."""
 
-    def wants(self):
-        return False
+    def prepare(self, owner, asked, out, stats):
+        return lambda: None
 
 
 def unrecorded(model, run):
@@ -176,6 +177,69 @@ def plain(repeat, length):
     return interleaved({"sdpa": run, "watched": watched(model, run)}, repeat)
 
 
+SMALL = {  # name: layers, width, heads, length, bar of the ratio
+    "Llama, 2 layers of 64, n = 16": (2, 64, 4, 16, 1.4),
+    "Llama, 4 layers of 128, n = 64": (4, 128, 4, 64, 1.2),
+    "encoder, 6 layers of 384, n = 64": (6, 384, 12, 64, 1.05),
+    "encoder, 6 layers of 384, n = 512": (6, 384, 12, 512, 0.92),
+}
+
+
+def small_model(name):
+    """A small model, and what runs it."""
+    import transformers
+
+    layers, width, heads, length, _ = SMALL[name]
+    sizes = {
+        "vocab_size": 512, "hidden_size": width, "intermediate_size": 4 * width,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "max_position_embeddings": 1024,
+    }  # fmt: skip
+    llama = name.startswith("Llama")
+    kind, config = ("LlamaModel", "LlamaConfig") if llama else ("BertModel", "BertConfig")
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(getattr(transformers, config)(**sizes)).eval()
+    ids = torch.randint(512, (1, length))
+
+    @torch.no_grad()
+    def run():
+        model(input_ids=ids)
+
+    return model, run
+
+
+def small(name, repeat):
+    """CPU time of one pass in a watch that goes on, and where the microseconds of a layer go."""
+    model, run = small_model(name)
+    layers, bar = SMALL[name][0], SMALL[name][4]
+    watches = {"watched": at.watch(model), "unrecorded": at.watch(model)}
+    watches["unrecorded"].recorder = Silent(every=1, keep="mean", sample=8)
+
+    def passes():
+        for _ in range(20):
+            run()
+
+    def inside(watch):
+        watch.start()
+        try:
+            return interleaved({"": passes}, 1)[""] / 20
+        finally:
+            watch.stop()
+
+    took = {"sdpa": [], "watched": [], "unrecorded": []}
+    for _ in range(repeat):
+        took["sdpa"].append(interleaved({"": passes}, 1)[""] / 20)
+        for kind, watch in watches.items():
+            took[kind].append(inside(watch))
+    median = {kind: statistics.median(times) for kind, times in took.items()}
+    per_layer = {kind: 1e6 * seconds / layers for kind, seconds in median.items()}
+    return {
+        f"{name}, watched / sdpa (bar {bar})": median["watched"] / median["sdpa"],
+        f"{name}, us per layer": per_layer["watched"] - per_layer["sdpa"],
+        f"{name}, of these taking over": per_layer["unrecorded"] - per_layer["sdpa"],
+        f"{name}, of these recording": per_layer["watched"] - per_layer["unrecorded"],
+    }
+
+
 def ratio(took, name, base):
     return took[name] / took[base]
 
@@ -185,6 +249,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="small models only")
     parser.add_argument("--peak", help="print the peak memory of this contender alone")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -193,6 +258,12 @@ def main():
         return
     rows = {"torch": torch.__version__, "threads": given.threads, "repeat": given.repeat}
     show = partial(_show, rows)
+    for case in SMALL:
+        for name, value in small(case, given.repeat).items():
+            show(name, value)
+    if given.small:
+        print(json.dumps(rows))
+        return
     memory = {name: peak(name, given.length) for name in ("sdpa", "watched", "eager maps")}
     for name, mib in memory.items():
         show(f"peak MiB of the forward, {name}", mib)

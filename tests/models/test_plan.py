@@ -95,7 +95,7 @@ def test_table_shows_before_and_after(plan):
     shown = plan.table()
     assert shown.row_count == 2
     assert shown.title == "held at 16: entropy"
-    assert shown.caption == "1 heads cannot be held"
+    assert shown.caption == "1 head cannot be held"
     assert "8" in str(shown)
 
 

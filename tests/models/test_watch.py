@@ -107,7 +107,7 @@ def test_every_statistic_against_dense_weights(kind, options):
     v = model.layers[0].project(x)[2].double()
     seen = mask.expand_as(s)
     visible = seen.sum(-1)
-    rows = real[:, None] & (visible >= 2)
+    rows = visible >= 2  # nobody says that queries are padding
     mean = lambda t: (t.nan_to_num(0, 0, 0) * rows).sum((0, 2)) / rows.sum((0, 2))  # noqa: E731
     i, j = torch.arange(11)[:, None], torch.arange(11)
     entropy = torch.special.entr(p).sum(-1)

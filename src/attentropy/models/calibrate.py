@@ -65,7 +65,7 @@ def calibrate(
     given = _check(model, batches, lengths, hold=hold, method=method)
     batches, held = _split(given)
     trial = _Trial(model, batches, _next_token if loss is None else loss)
-    handle = steer(model, qk_norm=as_they_are)  # refuses at once what cannot be steered
+    handle = steer(model, temperature=1.0)  # refuses at once what cannot be steered
     try:
         first = trial.measure(lengths[0])
     finally:
@@ -225,16 +225,6 @@ class _Trial:
         finally:
             self.model.train(training)
         return _Measured(watch.curves, math.exp(total / tokens) if tokens else None)
-
-
-def as_they_are(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys as given: a change that changes nothing, to test whether steer() can.
-
-    Args:
-        q: queries.
-        k: keys.
-    """
-    return q, k
 
 
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:

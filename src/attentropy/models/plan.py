@@ -165,7 +165,11 @@ class Plan(
                 effect.perplexity_before, effect.perplexity_after,
             )  # fmt: skip
             shown.add_row(str(effect.length), *("" if n is None else f"{n:.4g}" for n in numbers))
-        said = [f"{len(self.unheld)} heads cannot be held"] if self.unheld else []
+        said = (
+            [f"{len(self.unheld)} head{'s' if len(self.unheld) > 1 else ''} cannot be held"]
+            if self.unheld
+            else []
+        )
         if self.judged is not None:
             said.append(_judgement(self.judged))
         shown.caption = "; ".join(said) or None

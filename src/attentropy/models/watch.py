@@ -4,12 +4,14 @@
         model(**batch)
     w.heads()[0].entropy
 
-Attention is taken over at two places, the attention interface of transformers and torch's
+Attention is taken over at two places, the eager functions of transformers and torch's
 scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
-attentropy.nn make, and, for code that computes attention by hand, at its softmax. Outputs stay
-those of the model to kernel rounding; where it uses dropout on weights, the draw is another.
-Modules that attend in a way that cannot be recorded are named when the watch stops: by a warning,
-or by NothingRecorded if there is nothing else.
+attentropy.nn make, and, for code that computes attention by hand, at its softmax. The first call of
+every module is compared with the model's own function, which serves for good where the two differ,
+and wherever dropout draws weights: outputs are those of the model. The first forward pass is also
+looked at below Python, so that attention which slips by is known. Modules that attend in a way that
+cannot be recorded are named when the watch stops: by a warning, or by NothingRecorded if there is
+nothing else. `w.coverage()` tells of every module.
 """
 
 import warnings
@@ -25,17 +27,22 @@ from attentropy.models.intercept import (
     candidates,
     compute,
     huggingface,
+    kernels,
     registry,
     sdpa,
-    softmax,
     tracking,
 )
+from attentropy.models.intercept.arguments import PADDED, names_of
+from attentropy.models.intercept.by_hand import softmax
+from attentropy.models.intercept.candidates import is_compiled
+from attentropy.models.intercept.census import slip_of
+from attentropy.models.intercept.verify import MODES, is_known
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
+from attentropy.models.record.coverage import ModuleCoverage, covered
 from attentropy.models.record.profile import Profile, profiles
 from attentropy.models.record.recorder import Recorder, listed
 from attentropy.models.record.rows import HeadRow
-from attentropy.nn.layers.multihead import MultiheadAttention
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +53,12 @@ class NothingRecorded(AttentropyError, RuntimeError):
 
 
 def watch(
-    model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+    model: nn.Module,
+    *,
+    every: int = 1,
+    keep: str = "mean",
+    sample: int | None = 8,
+    verify: str = "first",
 ) -> "Watch":
     """Collect statistics of every attention call of `model` while the `with` block runs.
 
@@ -57,19 +69,28 @@ def watch(
         sample: how many rows of a long call are looked at key by key, for distance, previous
             share, received concentration, spread, positional share and twins; short calls (up to
             2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
+        verify: "first" computes the first call that a module makes in each way by the model's own
+            function too, and compares; "always" every call, and "never" none. A module whose
+            output differs keeps its own function.
     """
-    return Watch(model, every=every, keep=keep, sample=sample)
+    return Watch(model, every=every, keep=keep, sample=sample, verify=verify)
 
 
 class Watch:
     """A running watch: `start` and `stop`, or a `with` block; then read `heads()`."""
 
     def __init__(
-        self, model: nn.Module, *, every: int = 1, keep: str = "mean", sample: int | None = 8
+        self,
+        model: nn.Module,
+        *,
+        every: int = 1,
+        keep: str = "mean",
+        sample: int | None = 8,
+        verify: str = "first",
     ) -> None:
-        _check(model, every, keep, sample)
+        _check(model, every, keep, sample, verify)
         self.model = model
-        self.recorder = Recorder(every=every, keep=keep, sample=sample)
+        self.recorder = Recorder(every=every, keep=keep, sample=sample, verify=verify)
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, reduce.Shared] | None = None
         self._told: set[str] = set()
@@ -91,6 +112,7 @@ class Watch:
             if undo is not None:
                 undo.close()
         if undo is not None:
+            self._note_slips()
             self._tell_missed()
 
     def __enter__(self) -> "Watch":
@@ -117,9 +139,9 @@ class Watch:
     def places(self) -> list[tuple[Place, Slot]]:
         """Where attention was recorded, with its sums."""
         return [
-            (Place(owner.name, call, phase, owner.kind), slot)
+            (place, slot)
             for owner in self.recorder.owners
-            for (call, phase), slot in sorted(owner.slots.items())
+            for place, slot in sorted(owner.slots.items(), key=lambda item: item[0])
             if bool(slot.rows[0].any()) or slot.length
         ]
 
@@ -132,6 +154,21 @@ class Watch:
         if self.recorder.keep != "rows":
             raise ArgumentError("keep", '"rows" for profiles', repr(self.recorder.keep))
         return [profiles(place, slot, bins) for place, slot in self.places() if slot.kept]
+
+    def coverage(self) -> list[ModuleCoverage]:
+        """What was seen of every module: verified, beside, partly, unseen and why, no attention.
+
+        >>> import torch, attentropy as at
+        >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> x = torch.ones(1, 3, 8)
+        >>> with at.watch(layer) as w:
+        ...     _ = layer(x, x, x, need_weights=False)
+        >>> [(row.module, row.status) for row in w.coverage()]
+        [('', 'verified')]
+        """
+        self._note_slips()
+        modules = dict(candidates.may_attend(self.model))
+        return covered(self.recorder, verified=lambda name: is_known(modules[name]))
 
     def to_json(self) -> str:
         """heads() as JSON text, which attentropy.models.record.rows.from_json reads."""
@@ -173,9 +210,8 @@ class Watch:
         """Attach a record to every module that may call attention; count the model's passes."""
         named = list(candidates.may_attend(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
-        register = huggingface.register if huggingface.is_model(self.model) else None
         found = [*(module for _, module in named), self.model]
-        attached, untrack = tracking.track(found, when_copied=register)
+        attached, untrack = tracking.track(found)
         undo.callback(untrack)
         for (name, module), one in zip(named, attached, strict=False):
             owner = known.get(name) or self._new_owner(name, module)
@@ -183,35 +219,50 @@ class Watch:
             if detach is None:
                 raise AttentropyError(f"{name or 'the model'} is being watched already")
             undo.callback(detach)
-            owner.call = -1
+            owner.calls.clear()
         undo.callback(registry.replace(attached[-1], "recorder", self.recorder))
 
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
         cross = candidates.looks_like_cross(name, module)
-        owner = Owner(name, self.recorder, kind="cross" if cross else "self")
-        if huggingface.is_one(module):
-            owner.entered = _note_tokens
-        elif isinstance(module, nn.MultiheadAttention | MultiheadAttention):
-            owner.entered = _note_kind
+        kind: Any = type(module)
+        names, is_model = names_of(kind), huggingface.is_one(module)
+        told = is_model or not {"attention_mask", *PADDED}.isdisjoint(names)
+        owner = Owner(
+            name,
+            self.recorder,
+            kind="cross" if cross else "self",
+            names=names,
+            is_model=is_model,
+            tells_padding=told,
+        )
         heads = candidates.heads_of(module)
         if heads is not None and candidates.looks_like_attention(name, module):
             # allocated before anything is compiled
             device = next(module.parameters(), torch.empty(0, device="cpu")).device
-            owner.slot("forward", heads, device=device)
+            owner.slot_of(owner.place("forward", heads), device=device)
         self.recorder.owners.append(owner)
         return owner
 
     def _take_over(self, undo: ExitStack) -> None:
-        known = huggingface.is_model(self.model)
-        if known and not huggingface.must_keep_eager(self.model):
-            undo.callback(huggingface.hold(self.model))
-        for hold in (sdpa.hold, compute.hold_recording, softmax.hold):
-            undo.callback(hold())
+        if huggingface.is_model(self.model):
+            undo.callback(huggingface.hold())
+        undo.callback(compute.hold_recording())
+        for hold in (sdpa.hold, softmax.hold, kernels.hold):
+            undo.callback(hold(self.model))
+        self.recorder.counts = not is_compiled(self.model)
 
     def require(self) -> None:
         """Raise NothingRecorded, with the reason, unless something was recorded."""
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
+
+    def _note_slips(self) -> None:
+        """Note modules that ran and that a census has seen attend in a way that is not recorded."""
+        ran = {owner.name for owner in self.recorder.owners if owner.ran}
+        for name, module in candidates.may_attend(self.model):
+            how = slip_of(module)
+            if how is not None and name in ran:
+                self.recorder.missed.setdefault(name, how)
 
     def _tell_missed(self) -> None:
         """Warn once of modules that attended unseen, where others were recorded."""
@@ -220,23 +271,6 @@ class Watch:
             self._told.update(missed)
             text = f"attentropy: {listed(missed)}; rows of other modules are complete"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-def _note_tokens(owner: Owner, module: nn.Module, args: Any, kwargs: Any) -> None:
-    """Keep the padding mask that a transformers model is called with."""
-    owner.tokens = huggingface.tokens_of(module, args, kwargs)
-
-
-def _note_kind(owner: Owner, module: nn.Module, args: Any, kwargs: Any) -> None:
-    """Tell self-attention from cross-attention by the arguments of a MultiheadAttention."""
-    owner.kind = "self" if _same(args, kwargs) else "cross"
-
-
-def _same(args: Any, kwargs: Any) -> bool:
-    """Do query and key of a MultiheadAttention call come from one tensor?"""
-    query = args[0] if args else kwargs.get("query")
-    key = args[1] if len(args) > 1 else kwargs.get("key")
-    return key is None or query is key
 
 
 def _why(model: nn.Module, recorder: Recorder) -> str:
@@ -258,12 +292,14 @@ def _why(model: nn.Module, recorder: Recorder) -> str:
     )
 
 
-def _check(model: nn.Module, every: int, keep: str, sample: int | None) -> None:
+def _check(model: nn.Module, every: int, keep: str, sample: int | None, verify: str) -> None:
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ArgumentError("every", "an integer >= 1", repr(every))
     if keep not in ("mean", "rows"):
         raise ArgumentError("keep", '"mean" or "rows"', repr(keep))
+    if verify not in MODES:
+        raise ArgumentError("verify", '"first", "always" or "never"', repr(verify))
     if sample is not None and (not isinstance(sample, int) or sample < 1):
         raise ArgumentError("sample", "an integer >= 1, or None", repr(sample))

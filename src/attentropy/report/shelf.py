@@ -112,7 +112,7 @@ def _scan(scan: Scan) -> dict[str, Any]:
     return {
         "name": scan.model.name,
         "headline": words.headline(scan),
-        "facts": [f"{scan.heads:,} heads", f"lengths {lengths}", scan.created],
+        "facts": [words.plural(scan.heads, "head"), f"lengths {lengths}", scan.created],
         "running": not scan.complete,
     }
 
@@ -122,6 +122,10 @@ def _run(run: StoredRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "headline": headline(run),
-        "facts": [f"{sum(run.heads):,} heads", step, f"{len(run.alerts):,} alarms"],
+        "facts": [
+            words.plural(sum(run.heads), "head"),
+            step,
+            words.plural(len(run.alerts), "alarm"),
+        ],
         "running": run.running,
     }

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from attentropy.cli.models.scan_summary import machine, progress, show
+from attentropy.scans.judging.words import plural
 from attentropy.scans.scan import Listener
 from tests.report.synthetic import make_scan
 
@@ -16,7 +17,7 @@ def test_the_summary_for_people(capsys):
     assert "synthetic-decoder 2 layers, 4 heads, 134,515,008 parameters, trained at 128" in said
     assert "length median entropy median H / log n perplexity seconds" in said
     for finding in scan.findings:
-        assert f"{finding.name}: {len(finding.heads)} heads" in said
+        assert f"{finding.name}: {plural(len(finding.heads), 'head')} (" in said
     assert scan.advice[0].call in said
     assert "import attentropy as at" in said
     for file in ("out/report.html", "out/scan.json", "out/plan.json"):

@@ -14,7 +14,14 @@ from attentropy.core.errors import UnsupportedError
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options
 from attentropy.models.intercept import compute, registry, tracking
-from attentropy.models.intercept.compute import ModelInputs, answer, ask, is_cross, weights_of
+from attentropy.models.intercept.compute import (
+    Intercepted,
+    ModelInputs,
+    ask,
+    is_cross,
+    served,
+    weights_of,
+)
 from attentropy.models.record.model_masks import causal_from_end, read_table
 from attentropy.models.steer.context_parallel import Spreading
 
@@ -46,6 +53,17 @@ def never():
     raise AssertionError("the model's own attention is not asked")
 
 
+def intercepted(inputs, own=never, **more):
+    return Intercepted(
+        way="test",
+        read=lambda: inputs,
+        own=own,
+        output=lambda result: result[0],
+        result=lambda out, weights: (out, weights),
+        **more,
+    )
+
+
 OPTIONS = {
     "plain": {},
     "bias": {"bias": torch.randn(1, 4, 6, 6)},
@@ -57,12 +75,12 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_output_and_weights_are_those_of_dense_attention(name):
     inputs = given(**OPTIONS[name])
-    out, maps = answer(nn.Identity(), inputs, plain=never, maps=True)
+    out, maps = served(nn.Identity(), intercepted(inputs, maps=True), None)
     want = dense(inputs)
     torch.testing.assert_close(maps.double(), want[..., :6], atol=1e-5, rtol=1e-4)
     mixed = want[..., :6] @ K.double().repeat_interleave(2, 1)
     torch.testing.assert_close(out.double(), mixed, atol=1e-5, rtol=1e-4)
-    assert answer(nn.Identity(), inputs, plain=never)[1] is None
+    assert served(nn.Identity(), intercepted(inputs), None)[1] is None
 
 
 def test_a_query_that_sees_nothing_has_no_weights():
@@ -148,11 +166,11 @@ def test_cross_attention_is_told_by_the_watch_or_by_the_class():
         pass
 
     module = CrossAttention()
-    assert is_cross(module)
-    assert not is_cross(nn.Identity())
+    assert is_cross(module, EXTENT)
+    assert not is_cross(nn.Identity(), EXTENT)
     (attached,), untrack = tracking.track([module])
     attached.watch(at.models.record.accumulators.Owner("", None, kind="self"))
-    assert not is_cross(module)
+    assert not is_cross(module, EXTENT)
     untrack()
 
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
-from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept.huggingface import attentropy
+from attentropy.models.intercept.huggingface import attend_eagerly
 from attentropy.models.watch import NothingRecorded
 from tests.models.zoo import INTERFACE, build, inputs
 
@@ -64,14 +63,14 @@ def test_generation_counts_each_step_once():
     assert rows == {"forward": 3 * 13 - 4 - 3, "step": 15}
 
 
-def test_the_choice_of_implementation_is_put_back_for_every_configuration():
+def test_configurations_stay_as_they_are_and_other_models_of_one_are_not_recorded():
     config = copy.deepcopy(build("llama").config)
     config._attn_implementation = "sdpa"
     first, second = (transformers.LlamaForCausalLM(config).eval() for _ in range(2))
     batch = inputs("llama")
     plain = second(**batch).logits
     with at.watch(first) as w:
-        assert config._attn_implementation == "attentropy"
+        assert config._attn_implementation == "sdpa"
         first(**batch)
         torch.testing.assert_close(second(**batch).logits, plain, atol=1e-5, rtol=1e-5)
         rows = w.heads()[0].rows
@@ -186,20 +185,51 @@ def test_steered_weights_are_given_too():
     torch.testing.assert_close(first, want / want.sum(-1, keepdim=True), atol=1e-4, rtol=1e-4)
 
 
-def test_block_indices_are_refused():
-    q = torch.randn(1, 2, 4, 8)
-    with pytest.raises(UnsupportedError, match="passes 'block_indices'"):
-        attentropy(nn.Linear(1, 1), q, q, q, None, block_indices=torch.zeros(1))
+def eager(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **kwargs):
+    """What models write, but for one thing: `sharp` multiplies the logits."""
+    s = query @ key.mT * query.shape[-1] ** -0.5 * kwargs.get("sharp", 1.0)
+    p = F.softmax(s if attention_mask is None else s + attention_mask, dim=-1)
+    return (p @ value).transpose(1, 2).contiguous(), p
 
 
-def test_sparse_indices_are_applied():
-    q = torch.randn(2, 3, 6, 8)
-    indices = torch.stack([torch.randperm(6)[:3] for _ in range(12)]).view(2, 6, 3)
-    indices[:, :, 0] = torch.arange(6)  # a causal query sees itself
-    table = (
-        torch.zeros(2, 6, 6, dtype=torch.bool).scatter(-1, indices, True)
-        & torch.ones(6, 6).tril().bool()
-    )
-    out, _ = attentropy(nn.Linear(1, 1), q, q, q, None, is_causal=True, indices=indices)
-    want = F.scaled_dot_product_attention(q, q, q, table[:, None]).transpose(1, 2)
-    torch.testing.assert_close(out, want)
+class Eager(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.num_heads, self.options = 2, options
+
+    def forward(self, x):
+        q = x.unflatten(-1, (2, -1)).transpose(1, 2)
+        return attend_eagerly(eager, self, q, q, q, None, **self.options)[0].flatten(2)
+
+
+@pytest.mark.parametrize(("options", "own"), [({}, False), ({"sharp": 3.0}, True)])
+@torch.no_grad()
+def test_a_function_that_is_not_ours_serves_itself_and_its_softmax_is_recorded(options, own):
+    model, x = nn.Sequential(Eager(**options)), torch.randn(2, 7, 8)
+    plain = model(x)
+    q = x.unflatten(-1, (2, -1)).transpose(1, 2).double()
+    p = (q @ q.mT / 2 * options.get("sharp", 1.0)).softmax(-1)
+    with at.watch(model) as w:
+        first = model(x)
+        second = model(x)
+    assert torch.equal(first, plain)
+    assert torch.equal(second, plain) or not own
+    torch.testing.assert_close(second, plain)
+    want = torch.special.entr(p).sum(-1).mean((0, 2))
+    got = torch.tensor([row.entropy for row in w.heads()], dtype=torch.float64)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+    assert {row.rows for row in w.heads()} == {28}
+    assert [row.head_dim for row in w.heads()] == ([0, 0] if own else [4, 4])
+    assert list(w.recorder.beside) == (["0"] if own else [])
+
+
+def test_kernels_that_are_called_through_the_interface_are_named():
+    model = copy.deepcopy(build("llama", "sdpa"))
+    plain = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["sdpa"]
+    transformers.AttentionInterface.register("a_flash_kernel", plain)
+    for layer in model.model.layers[:1]:
+        layer.self_attn.config = copy.deepcopy(model.config)
+        layer.self_attn.config._attn_implementation_internal = "a_flash_kernel"
+    warned = pytest.warns(RuntimeWarning, match=r"layers.0.self_attn \(a_flash_kernel\)")
+    with torch.no_grad(), warned, at.watch(model):
+        model(**inputs("llama"))

@@ -165,6 +165,19 @@ def test_shallow_copies_run_their_own_parameters():
     assert w.heads()
 
 
+def test_bare_modules_may_hold_others():
+    model = nn.Module()
+    model.first, model.parts = nn.MultiheadAttention(8, 2), nn.Module()
+    model.parts.attention = nn.MultiheadAttention(8, 2)
+    before = nn.Module._call_impl
+    x = torch.randn(3, 1, 8)
+    with at.watch(model) as w:
+        model.first(x, x, x)
+        model.parts.attention(x, x, x)
+        assert nn.Module._call_impl is before
+    assert {row.layer for row in w.heads()} == {"first", "parts.attention"}
+
+
 def test_torchscript_is_left_alone():
     class Inner(nn.Module):
         def forward(self, x):

@@ -5,7 +5,7 @@ from torch import nn
 
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options, resolve
-from attentropy.models.record.accumulators import Owner, Slot
+from attentropy.models.record.accumulators import CallSizes, Owner, Slot
 from attentropy.models.record.measures import ROWS, HeadSums
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import causal_from_end, everything
@@ -65,36 +65,45 @@ def test_a_call_is_described_by_its_sizes():
     one, q, k = slot(2), torch.randn(1, 2, 3, 4), torch.randn(1, 2, 7, 4)
     extent = Extent(1, 2, 3, 7, CPU)
     mask = causal_from_end(extent)
-    one.describe(ModelCall(resolve(q, k, k, Options(mask=mask.seen)), mask))
+    one.describe(CallSizes.of(ModelCall(resolve(q, k, k, Options(mask=mask.seen)), mask)))
     assert (one.length, one.head_dim, one.is_causal) == (7, 4, True)
     mask = everything(extent)
-    one.describe(ModelCall(resolve(q, k, k, Options(mask=mask.seen)), mask))
+    one.describe(CallSizes.of(ModelCall(resolve(q, k, k, Options(mask=mask.seen)), mask)))
     assert not one.is_causal
 
 
-def test_owners_keep_a_slot_for_each_call_and_phase():
+def test_owners_keep_a_slot_for_each_place():
+    owner = Owner("attn", Recorder(every=1, keep="mean", sample=8))
+    places = [owner.place("forward", 3), owner.place("forward", 4), owner.place("step", 3)]
+    places += [
+        owner.place("forward", 3, kind="cross"),
+        owner.place("forward", 3, operator="softmax"),
+    ]
+    slots = [owner.slot_of(place, device=CPU) for place in places]
+    assert len({id(one) for one in slots}) == len(owner.slots) == 5
+    assert owner.slot_of(places[1], device=CPU) is slots[1]
+    assert slots[1].heads == 4
+
+
+def test_calls_are_counted_by_operator_within_a_forward_pass():
     recorder = Recorder(every=1, keep="mean", sample=8)
     owner = Owner("attn", recorder)
     recorder.owners.append(owner)
     recorder.begin(nn.Identity())
-    for _ in range(2):
-        owner.enter(nn.Identity(), (), {})
-        owner.slot("forward", 3, device=CPU)
-    owner.slot("step", 3, device=CPU)
-    assert sorted(owner.slots) == [(0, "forward"), (1, "forward"), (1, "step")]
+    one, other = owner.place("forward", 3), owner.place("forward", 3, operator="softmax")
+    counted = [owner.counted(place, inside=True).call for place in (one, other, one)]
+    assert counted == [0, 0, 1]
     recorder.begin(nn.Identity())
-    owner.enter(nn.Identity(), (), {})
-    assert owner.call == 0
+    assert owner.counted(one, inside=True).call == 0
     recorder.end()
-    owner.enter(nn.Identity(), (), {})
-    owner.enter(nn.Identity(), (), {})
-    assert owner.call == 0  # a module that is called by itself is one call each time
+    assert owner.counted(one, inside=False).call == 0  # a module that is called by itself
 
 
-def test_an_owner_is_told_the_arguments_where_they_matter():
-    told = []
+def test_an_owner_knows_the_arguments_while_its_module_runs():
     owner = Owner("", Recorder(every=1, keep="mean", sample=8))
-    owner.entered = lambda *given: told.append(given)
-    module = nn.Identity()
-    owner.enter(module, (1,), {"a": 2})
-    assert told == [(owner, module, (1,), {"a": 2})]
+    assert not owner.ran
+    owner.softmaxes = 3
+    owner.enter((1,), {"a": 2})
+    assert (owner.given, owner.softmaxes, owner.ran) == (((1,), {"a": 2}), 0, True)
+    owner.leave()
+    assert owner.given == ((), {})

@@ -10,7 +10,6 @@ from torch import nn
 import attentropy as at
 from attentropy.models.record.curves import CurveWatch
 from attentropy.models.record.sampled import rows_to_sample
-from attentropy.models.watch import NothingRecorded
 
 FACTORS = (1.0, 0.5, 3.0)
 
@@ -52,7 +51,7 @@ class Layer(nn.Module):
 def want(layer, x, factor):
     """Mean entropy of each head over the sampled rows."""
     q, k, _ = (2 * part.double() for part in layer.project(x))
-    s = q @ k.mT * 8**-0.5 * factor
+    s = q @ k.mT * (1 if layer.how == "hand" else 8**-0.5) * factor
     given, n = OPTIONS.get(layer.how, {}), x.shape[1]
     if "softcap" in given:
         s = given["softcap"] * (s / given["softcap"]).tanh()
@@ -62,7 +61,7 @@ def want(layer, x, factor):
         slopes = torch.tensor([2.0**-4, 2.0**-8]).view(2, 1, 1)
         s = s - slopes * (torch.arange(n) - torch.arange(n)[:, None]).abs()
     last = n
-    if layer.how != "torch":
+    if layer.how not in ("torch", "hand"):
         s, last = s.masked_fill(~torch.ones(n, n).tril().bool(), -torch.inf), n // 8
     if "sink" in given:
         s = torch.cat([s, given["sink"].view(1, 2, 1, 1).expand(*s.shape[:3], 1)], -1)
@@ -70,7 +69,7 @@ def want(layer, x, factor):
     return torch.special.entr(s.softmax(-1)).sum(-1)[:, :, rows].mean((0, 2))
 
 
-@pytest.mark.parametrize("how", ["torch", "causal", *OPTIONS])
+@pytest.mark.parametrize("how", ["torch", "causal", "hand", *OPTIONS])
 @torch.no_grad()
 def test_curves_are_those_of_dense_weights(how):
     layer, x = Layer(how), torch.randn(3, 40, 16)
@@ -87,12 +86,3 @@ def test_curves_are_those_of_dense_weights(how):
         torch.testing.assert_close(curve.fall[:, i] / curve.rows, slope, atol=1e-5, rtol=1e-4)
     assert 35 <= curve.keys <= 40 + 1e-9
     assert curve.mean().max() <= curve.most
-
-
-@torch.no_grad()
-def test_attention_by_hand_has_no_curve_and_it_is_said():
-    layer, why = Layer("hand"), "attention computed by hand, which cannot be steered"
-    watch = CurveWatch(layer, sweep)
-    with pytest.raises(NothingRecorded, match=why), watch:
-        layer(torch.randn(1, 9, 16))
-    assert watch.curves == {}

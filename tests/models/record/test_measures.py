@@ -37,11 +37,15 @@ def masks(kind):
         return causal_from_end(extent)
     if kind == "full":
         return everything(extent)
-    real = torch.arange(9) >= torch.tensor([0, 4])[:, None]
-    return read_table((torch.ones(9, 9).tril().bool() & real[:, None])[:, None], extent)
+    return read_table((torch.ones(9, 9).tril().bool() & real(kind))[:, None], extent)
 
 
-def oracle(q, k, v, mask, sink=None):
+def real(kind):
+    """Queries that are no padding, [B,1,Q]."""
+    return (torch.arange(9) >= torch.tensor([0, 4])[:, None])[:, None] if kind == "padded" else None
+
+
+def oracle(q, k, v, mask, counted, sink=None):
     """Sums of ROWS over rows that count, by name, from dense weights."""
     q, k, v = (x.double() for x in (q, k, v))
     s = (q @ k.repeat_interleave(2, 1).mT * 8**-0.5).masked_fill(~mask.seen.dense(), -torch.inf)
@@ -72,8 +76,8 @@ def oracle(q, k, v, mask, sink=None):
         "previous_share": before,
     }
     kept = visible >= 2
-    if mask.counted is not None:
-        kept = kept & mask.counted
+    if counted is not None:
+        kept = kept & counted
     return {n: x.masked_fill(~kept, 0.0).sum((0, 2)) for n, x in rows.items()}
 
 
@@ -87,8 +91,8 @@ def test_sums_of_rows_are_those_of_dense_weights(kind, with_sink, sample):
     mask = masks(kind)
     asked = ModelCall(resolve(q, k, v, Options(mask=mask.seen, sink=sink)), mask)
     out, stats = at.attend(q, k, v, mask=mask.seen.dense(), sink=sink)
-    sums, kept = measure(asked, out, stats, counted=mask.counted, sample=sample)
-    want = oracle(q, k, v, mask, sink=None if sink is None else sink.double())
+    sums, kept = measure(asked, out, stats, counted=real(kind), sample=sample)
+    want = oracle(q, k, v, mask, real(kind), sink=None if sink is None else sink.double())
     for name, got in zip(ROWS, sums.sums, strict=False):
         torch.testing.assert_close(got, want[name], atol=2e-4, rtol=1e-5, msg=f"{name} {got}")
     assert kept.entropy.shape == (2, 4, 9)

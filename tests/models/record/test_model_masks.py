@@ -101,9 +101,6 @@ def test_tables_however_they_are_written(rule, written):
     assert_sees(mask, want)
     assert mask.seen.is_interval == (rule in INTERVALS)
     assert bool(mask.is_causal) == all(not want[i][j] for i in range(6) for j in range(i + 1, 6))
-    own = [want[i][i] for i in range(6)]
-    counted = [True] * 6 if mask.counted is None else mask.counted.expand(1, 1, 6)[0, 0].tolist()
-    assert counted == own
 
 
 def test_the_shape_of_a_mask_is_found_again():
@@ -113,12 +110,11 @@ def test_the_shape_of_a_mask_is_found_again():
     assert read_table(table, extent(5), cross=True).seen.shape == "other"
 
 
-def test_padding_is_found_on_either_side():
+def test_keys_may_be_hidden_on_either_side():
     real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [False] * 2 + [True] * 3])
     triangle = torch.ones(5, 5).tril().bool()
     mask = read_table((triangle & real[:, None])[:, None], extent(5, batch=3, heads=2))
     assert mask.seen.is_interval
-    assert torch.equal(mask.counted.expand(3, 2, 5)[:, 0], real)
     assert torch.equal(mask.seen.visible.expand(3, 2, 5)[:, 1], (triangle & real[:, None]).sum(-1))
     assert mask.first.flatten().tolist() == [0, 0, 2]
 
@@ -126,14 +122,13 @@ def test_padding_is_found_on_either_side():
 def test_keys_that_are_hidden_from_all_queries_of_an_encoder():
     real = torch.tensor([[True] * 4, [True, True, False, False]])
     mask = read_table(real[:, None, None], extent(4, batch=2, heads=3))
-    assert torch.equal(mask.counted.expand(2, 3, 4)[:, 2], real)
     assert torch.equal(mask.seen.dense(), real[:, None, None].expand(2, 3, 4, 4))
 
 
-def test_cross_attention_has_no_positions_and_counts_all():
+def test_cross_attention_has_no_positions():
     mask = read_table(torch.rand(1, 1, 3, 5) > 0.5, extent(3, 5), cross=True)
     assert mask.positions is None
-    assert mask.counted is None
+    assert mask.cross
     assert not mask.step
 
 
@@ -150,18 +145,18 @@ def test_a_static_cache_ends_with_the_last_key_that_is_seen(filled):
 
 
 def test_a_bias_stays_and_only_minus_infinity_hides():
-    bias = torch.tensor([[0.5, -torch.inf, -3.0], [0.0, 0.0, -9000.0]])
+    bias = torch.tensor([[0.5, -torch.inf, -3.0], [0.0, 0.0, -80.0]])
     mask = read_table(bias, extent(2, 3))
     assert torch.equal(mask.seen.added[0, 0], bias)
     assert_sees(mask, [[True, False, True], [True, True, True]])
 
 
-def test_a_row_that_finite_numbers_hide_stays_uniform_and_is_padding():
+def test_a_row_that_finite_numbers_hide_stays_uniform():
     lowest = torch.finfo(torch.float32).min
     table = torch.tensor([[lowest, lowest], [0.0, lowest]])
     mask = read_table(table, extent(2))
     assert mask.seen.added[0, 0].tolist() == [[lowest, lowest], [0.0, -torch.inf]]
-    assert mask.counted.flatten().tolist() == [False, False]
+    assert mask.seen.visible.flatten().tolist() == [2, 1]
     q = torch.randn(1, 1, 2, 4)
     stats = at.attend(q, q, q, mask=mask.seen.added).stats
     assert stats.entropy[0, 0, 0] == pytest.approx(0.6931, abs=1e-4)
@@ -175,32 +170,24 @@ def test_a_mask_that_does_not_fit_is_refused():
         read_table(torch.ones(2, 3, dtype=torch.bool), extent(3))
 
 
-def test_a_steered_mask_changes_what_is_seen_and_not_who_counts():
+def test_a_steered_mask_changes_what_is_seen():
     real = torch.tensor([[False] * 2 + [True] * 3])
     table = torch.ones(5, 5).tril().bool() & real[:, None]
     mask = read_table(table[:, None], extent(5))
     narrow = mask.seeing(mask.seen.meet(at.lookback(2)))
     want = loops(lambda i, j: j <= i < j + 2 and j >= 2, 5, 5)
     assert_sees(narrow, want)
-    assert torch.equal(narrow.counted, mask.counted)
     assert narrow.first.item() == 2
     assert narrow.notes == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "by_table"),
-    [(at.causal, False), (at.strided(2), True), (torch.rand(4, 4) > 0.3, True), (None, False)],
-)
-def test_the_mask_of_a_call_of_attend(given, by_table):
+@pytest.mark.parametrize("given", [at.causal, at.strided(2), torch.rand(4, 4) > 0.3, None])
+def test_the_mask_of_a_call_of_attend(given):
     q = torch.randn(2, 3, 4, 8)
     call = resolve(q, q, q, Options(mask=given, bias=torch.randn(4, 4)))
     mask = from_call(call, cross=False)
     assert torch.equal(mask.seen.dense(), call.seen._replace(added=None).dense())
     assert mask.positions.tolist() == [0, 1, 2, 3]
-    assert (mask.counted is not None) == by_table
-    if by_table:
-        own = mask.seen.dense().diagonal(dim1=2, dim2=3)
-        assert torch.equal(mask.counted.expand(own.shape), own)
     assert from_call(call, cross=True).positions is None
 
 
@@ -279,11 +266,11 @@ def test_a_compiled_graph_reads_the_same():
 
     def read(table):
         mask = from_table(table, extent(5, batch=2))
-        return mask.seen.dense(), mask.counted, mask.first, mask.is_causal, mask.positions
+        return mask.seen.dense(), mask.first, mask.is_causal, mask.positions
 
     found = torch.compile(read, backend="eager", fullgraph=True)(table)
     mask = read_table(table, extent(5, batch=2))
-    want = mask.seen.dense(), mask.counted, mask.first, mask.is_causal, mask.positions
+    want = mask.seen.dense(), mask.first, mask.is_causal, mask.positions
     for got, right in zip(found, want, strict=True):
         assert torch.equal(got, torch.as_tensor(right))
     torch._dynamo.reset()

@@ -49,34 +49,6 @@ def test_a_recomputation_is_not_recorded():
     assert found == [True, False]
 
 
-class Pair(nn.Module):
-    """Self-attention with padding, then cross-attention without a mask of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.attn, self.cross_attn = Attends(), Attends()
-
-    def forward(self, x, memory, mask):
-        return self.cross_attn(self.attn(x, x, mask), memory, None)
-
-
-class Attends(nn.Module):
-    def forward(self, q, k, mask):
-        return nn.functional.scaled_dot_product_attention(q, k, k, mask)
-
-
-def test_cross_attention_takes_the_padding_of_the_self_attention_before_it():
-    x, memory = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 7, 8)
-    real = torch.arange(5) < torch.tensor([5, 3])[:, None]
-    model = Pair()
-    with at.watch(model) as w:
-        model(x, memory, real[:, None, None])
-    assert {(row.kind, row.rows) for row in w.heads()} == {("self", 8), ("cross", 8)}
-    with at.watch(model) as w:
-        model.cross_attn(x, memory, None)  # by itself there is none
-    assert {row.rows for row in w.heads()} == {10}
-
-
 class Sized(nn.Module):
     def forward(self, q):
         return nn.functional.scaled_dot_product_attention(q, q, q)

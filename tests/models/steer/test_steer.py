@@ -1,6 +1,7 @@
 import copy
 import io
 import math
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -167,6 +168,22 @@ def test_multihead_attention_is_steered_in_eval_too():
         assert torch.equal(layer(X), plain)
 
 
+@contextmanager
+def softmaxes():
+    """Logits of every softmax that is called as a method or as a function of torch."""
+    found, plain = [], torch.nn.functional.softmax
+
+    def softmax(x, *args, **kwargs):
+        found.append(x.detach().clone())
+        return plain(x, *args, **kwargs)
+
+    torch.nn.functional.softmax = softmax
+    try:
+        yield found
+    finally:
+        torch.nn.functional.softmax = plain
+
+
 class TestTransformers:
     """Steering through the attention interface."""
 
@@ -224,13 +241,37 @@ class TestTransformers:
         loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval()
         torch.testing.assert_close(loaded(**batch).logits, plain[0], atol=1e-5, rtol=1e-5)
 
-    def test_attention_by_hand_is_refused_with_a_reason(self):
+    def test_what_needs_scores_is_refused_by_hand_with_a_reason(self):
         model = build("bloom")
-        handle = at.steer(model, temperature=2.0)
+        handle = at.steer(model, qk_norm=True)
         with pytest.raises(UnsupportedError, match="reached no attention call of BloomForCausalLM"):
             model(**inputs("bloom"))
         handle.undo()
         model(**inputs("bloom"))
+
+    @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+    @pytest.mark.parametrize("name", ["bloom", "gptj", "deberta_v2", "mpt", "t5", "gemma2"])
+    @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+    @torch.no_grad()
+    def test_a_temperature_divides_the_whole_logit(self, name, implementation):
+        if implementation == "sdpa" and name != "t5":
+            pytest.skip("it attends in one way only")
+        model, batch = build(name, implementation), inputs(name)
+        with softmaxes() as plain:
+            build(name)(**batch)
+        handle = at.steer(model, temperature=[0.5, 1.0, 2.0, 3.0])
+        with at.watch(model, sample=None) as w:
+            model(**batch)
+        handle.undo()
+        first = w.heads()[:4]
+        tau = torch.tensor([0.5, 1.0, 2.0, 3.0]).view(4, 1, 1).double()
+        s = plain[0].double()
+        p = (s / tau).masked_fill(s < s.amax(-1, keepdim=True) - 90, -torch.inf).softmax(-1)
+        real = batch["attention_mask"].bool()[:, None] & ((p > 0).sum(-1) >= 2)
+        entropy = torch.special.entr(p).sum(-1)
+        want = (entropy * real).sum((0, 2)) / real.sum((0, 2))
+        for row, value in zip(first, want.tolist(), strict=True):
+            assert row.entropy == pytest.approx(value, abs=1e-4)
 
     def test_falcon_is_steered_through_sdpa(self):
         model, batch = build("falcon", "sdpa"), inputs("falcon")

@@ -85,7 +85,8 @@ def show(scan: Scan, out: Path) -> None:
     for finding in scan.findings:
         heads = ", ".join(f"{layer}.{head}" for layer, head in finding.heads[:6])
         more = " …" if len(finding.heads) > 6 else ""
-        text = f"{finding.name}: {len(finding.heads)} heads ({heads}{more}); {finding.evidence}"
+        count = words.plural(len(finding.heads), "head")
+        text = f"{finding.name}: {count} ({heads}{more}); {finding.evidence}"
         console.print(f"{MARKS[finding.severity]} {escape(text)}", highlight=False)
     if scan.remedies:
         console.print(_remedies(scan))
@@ -183,7 +184,8 @@ def _facts(scan: Scan) -> str:
     heads = scan.heads
     trained = scan.model.trained_length
     at = f", trained at {trained:,}" if trained else ""
-    return f"{len(scan.layers)} layers, {heads} heads, {scan.model.parameters:,} parameters{at}"
+    sizes = f"{words.plural(len(scan.layers), 'layer')}, {words.plural(heads, 'head')}"
+    return f"{sizes}, {words.plural(scan.model.parameters, 'parameter')}{at}"
 
 
 def _lengths(scan: Scan) -> Table:

@@ -68,3 +68,11 @@ def heads_of(module: nn.Module) -> int | None:
             if isinstance(value, int):
                 return value
     return None
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Is it, or a part of it, compiled already?"""
+    return any(
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )

@@ -4,9 +4,9 @@ Calls that a model makes by itself come through `answer`. Calls of attend(), whi
 attentropy.nn make, come through its hooks: their output and statistics stay the kernel's own.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +15,24 @@ from attentropy.attention.attend import run
 from attentropy.attention.hooks import hooks
 from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options, check_tensors, resolve
 from attentropy.core.results import Attended
 from attentropy.core.visibility import ALL
 from attentropy.core.weights import Gumbel, Softmax
 from attentropy.kernels.attended import attended
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.intercept import recomputed, registry, tracking
+from attentropy.models.intercept import recomputed, registry, tracking, verify
+from attentropy.models.intercept.arguments import from_elsewhere
 from attentropy.models.intercept.candidates import looks_like_cross
-from attentropy.models.intercept.tracking import STATE, Tracked, changes_of, computing, owner_of
+from attentropy.models.intercept.tracking import (
+    STATE,
+    Tracked,
+    changes_of,
+    computing,
+    holding,
+    owner_of,
+)
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.measures import RECORDED
 from attentropy.models.record.model_call import ModelCall
@@ -51,33 +60,196 @@ class ModelInputs(NamedTuple):
     mask: ModelMask
 
 
-def answer(
-    module: nn.Module, given: ModelInputs, *, plain: Callable[[], Tensor], maps: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """The output [B,H,Q,Dv] of a call that a model makes, and its weights if they are asked for.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Intercepted:
+    """An attention call that a model makes, and what it would compute by itself.
+
+    Attributes:
+        way: what tells calls of one module apart when they are verified.
+        read: gives the call as attend() takes it.
+        own: computes the result by the model's own function; takes another `dropout`.
+        output: the output [B,H,Q,Dv] in a result of that function.
+        result: makes such a result of an output and its weights.
+        dropout: share of weights dropped.
+        maps: the weights [B,H,Q,K] are asked for.
+        by_softmax: the model's own function calls softmax, where it can be observed and changed.
+    """
+
+    way: Hashable
+    read: Callable[[], ModelInputs]
+    own: Callable[..., Any]
+    output: Callable[[Any], Tensor]
+    result: Callable[[Tensor, Tensor | None], Any]
+    dropout: float = 0.0
+    maps: bool = False
+    by_softmax: bool = False
+
+
+def answer(module: nn.Module, made: Intercepted) -> Any:
+    """The result of a call that a model makes: the model's own, or one that equals it to rounding.
 
     Args:
         module: the module that makes the call.
-        given: what it gives to the call.
-        plain: computes the output as the model would by itself.
-        maps: give the weights [B,H,Q,K] too, without dropout; None if they are no softmax.
+        made: the call.
+    """
+    attached = tracking.tracked(module) or Tracked(type(module))
+    if attached.ring is not None:
+        with computing():
+            return made.result(_around_ring(module, attached.ring, made.read()), None)
+    owner = _wanting(attached.owner)
+    if owner is None and not attached.changes:
+        with computing():
+            return made.own()
+    if attached.changes and _acts_on_softmax(attached, made):
+        return made.own()
+    if torch.compiler.is_compiling():  # a graph cannot compare
+        serves = bool(attached.changes) or not (made.by_softmax or made.dropout)
+        return served(module, made, owner) if serves else _beside(module, made, owner)
+    against = verify.verdict(module, made.way)
+    if against:
+        return _alone(module, made, against)
+    mode = "first" if attached.owner is None else attached.owner.recorder.verify
+    unsure = mode == "always" or (mode == "first" and against is None)
+    if attached.changes:
+        against = _compared(module, made) if unsure else ""
+        return _alone(module, made, against) if against else served(module, made, owner)
+    if unsure or made.dropout or tracking.in_checkpoint():
+        return _beside(module, made, owner, compare=unsure)
+    try:
+        return served(module, made, owner)
+    except Exception as error:
+        return _alone(module, made, _refused(module, made, error))
+
+
+def _acts_on_softmax(attached: Tracked, made: Intercepted) -> bool:
+    """Is the model's own function steered, at its softmax?
+
+    A factor is that of the whole logit, and beside a bias, a softcap or a sink the scores are not
+    all of it.
+    """
+    if not made.by_softmax or any(c.not_by_softmax is not None for c in attached.changes):
+        return False
+    try:
+        _, _, _, options, mask = made.read()
+    except Exception:
+        return True
+    beside = (options.bias, options.softcap, options.sink, mask.seen.added)
+    return any(part is not None for part in beside)
+
+
+def served(module: nn.Module, made: Intercepted, owner: Owner | None) -> Any:
+    """The result of a call by attend(), as the module is steered.
+
+    Args:
+        module: makes the call.
+        made: the call.
+        owner: records it; None if nobody does.
     """
     with computing():
-        attached = tracking.tracked(module) or Tracked(type(module))
-        if attached.ring is not None:
-            return _around_ring(module, attached.ring, given), None
-        if not attached.changes and tracking.in_checkpoint():
-            return _beside(module, given, plain, maps=maps)
-        asked = ask(module, given)
+        asked = ask(module, made.read())
         found = attended(asked.call, run(asked.call, "auto"))
-        _record(attached.owner, asked, found)
-        return found.out, weights_of(asked) if maps else None
+        _record(owner, asked, found)
+        return made.result(found.out, weights_of(asked) if made.maps else None)
 
 
-def ask(module: nn.Module, given: ModelInputs) -> ModelCall:
-    """The call that a module makes, as it is steered to make it."""
+def _beside(
+    module: nn.Module, made: Intercepted, owner: Owner | None, *, compare: bool = False
+) -> Any:
+    """The model's own result, recorded beside it, and compared with it if asked.
+
+    It serves the first call; where dropout draws weights; and under checkpointing, whose
+    recomputation may come after the watch.
+    """
+    if not compare:
+        with computing():
+            result = made.own()
+            asked, found = _without_dropout(module, made)
+            _record(owner, asked, found)
+        return result
+    with holding() as held:
+        result = made.own()
+    reason, calls = _judged(module, made, result)
+    if reason:
+        _tell(module, made, reason)
+        for record in held:
+            record()
+    elif calls is not None:
+        with computing():
+            _record(owner, *calls)
+    return result
+
+
+def _compared(module: nn.Module, made: Intercepted) -> str:
+    """Why attend() does not serve the calls of a module that is steered; "" if it does."""
+    with torch.no_grad(), computing():
+        return _judged(module, made, None)[0]
+
+
+def _judged(
+    module: nn.Module, made: Intercepted, result: Any
+) -> tuple[str, tuple[ModelCall, Attended] | None]:
+    """Why the model's own function serves the call, and the call by attend()."""
+    found = None
+    try:
+        with torch.no_grad(), computing():
+            if result is None or made.dropout:
+                with torch.random.fork_rng():
+                    result = made.own(dropout=0.0)
+            found = _without_dropout(module, made, steered=False)
+            reason = verify.difference(made.output(result), found[1].out)
+    except Exception as error:
+        return _refused(module, made, error), None
+    verify.remember(module, made.way, reason)
+    return reason, found
+
+
+def _refused(module: nn.Module, made: Intercepted, error: Exception) -> str:
+    reason = f"attend() does not take its call: {error}"
+    verify.remember(module, made.way, reason)
+    return reason
+
+
+def _alone(module: nn.Module, made: Intercepted, reason: str) -> Any:
+    """The model's own result; statistics and changes, if any, are those of its softmax."""
+    _tell(module, made, reason)
+    if made.by_softmax:
+        return made.own()
+    with computing():
+        return made.own()
+
+
+def _tell(module: nn.Module, made: Intercepted, reason: str) -> None:
+    if made.by_softmax:
+        owner = _wanting(owner_of(module))
+        if owner is not None:
+            owner.recorder.beside[owner.name] = reason
+    else:
+        pass_by(module, reason)
+
+
+@torch.no_grad()
+def _without_dropout(
+    module: nn.Module, made: Intercepted, *, steered: bool = True
+) -> tuple[ModelCall, Attended]:
+    """The call by attend(); dropout would draw a random number that the model does not."""
+    given = made.read()
+    given = given._replace(options=given.options._replace(dropout=0.0))
+    asked = ask(module, given, steered=steered)
+    return asked, attended(asked.call, run(asked.call, "auto"))
+
+
+def ask(module: nn.Module, given: ModelInputs, *, steered: bool = True) -> ModelCall:
+    """The call that a module makes.
+
+    Args:
+        module: makes the call.
+        given: what it gives to the call.
+        steered: make it as the module is steered to.
+    """
     mask = given.mask
-    q, k, options = changed(module, given.q, given.k, given.options._replace(mask=mask.seen))
+    q, k, options = given.q, given.k, given.options._replace(mask=mask.seen)
+    if steered:
+        q, k, options = changed(module, q, k, options)
     call = resolve(q, k, given.v, options._replace(stats=RECORDED))
     if options.mask is not mask.seen:
         mask = mask.seeing(call.seen)
@@ -122,22 +294,6 @@ def weights_of(asked: ModelCall) -> Tensor | None:
     return p[..., : call.k.shape[2]].to(call.q.dtype)
 
 
-def _beside(
-    module: nn.Module, given: ModelInputs, plain: Callable[[], Tensor], *, maps: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The model's own output, recorded beside it: a recomputation may come after the watch."""
-    owner, weights = _wanting(owner_of(module)), None
-    if owner is not None or maps:
-        # dropout would draw a random number that the recomputation does not
-        given = given._replace(options=given.options._replace(dropout=0.0))
-        with torch.no_grad():
-            asked = ask(module, given)
-            weights = weights_of(asked) if maps else None
-            if owner is not None:
-                _record(owner, asked, attended(asked.call, run(asked.call, "auto")))
-    return plain(), weights
-
-
 def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Tensor:
     if _wanting(owner_of(module)) is not None:
         raise UnsupportedError(
@@ -145,8 +301,11 @@ def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Te
             "keys; ring_attend() and attentropy.nn return exact statistics"
         )
     options = given.options._replace(mask=ring.mask(module, given))
-    q, k, options = changed(module, given.q, given.k, options)
-    return ring.attend(q, k, given.v, options).out
+    # a model repeats the heads of keys or not as its mask is, which ranks may have in other forms
+    group = given.q.shape[1] // given.k.shape[1]
+    k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (given.k, given.v))
+    q, k, options = changed(module, given.q, k, options)
+    return ring.attend(q, k, v, options).out
 
 
 def _wanting(owner: Owner | None) -> Owner | None:
@@ -197,8 +356,16 @@ def miss(module: nn.Module | None, how: str) -> None:
         owner.recorder.missed[owner.name] = how
 
 
-def is_cross(module: nn.Module) -> bool:
-    """Cross-attention, as the watch has found it, or else by the class of the module."""
+def is_cross(module: nn.Module, extent: Extent) -> bool:
+    """Cross-attention, as the arguments of the running modules tell, or else names.
+
+    Args:
+        module: makes the call.
+        extent: sizes of the call.
+    """
+    told = from_elsewhere(extent.queries, extent.keys)
+    if told is not None:
+        return told
     owner = owner_of(module)
     return looks_like_cross("", module) if owner is None else owner.kind == "cross"
 
@@ -252,14 +419,15 @@ def _recorded(call: Call, compute: Callable[[], Attended]) -> Attended:
 def _record_attend(call: Call, found: Attended) -> None:
     module = tracking.current()
     owner = _wanting(owner_of(module))
-    if owner is None or not call.q.numel() or not call.k.shape[2]:
+    if module is None or owner is None or not call.q.numel() or not call.k.shape[2]:
         return
     untraced = _untraced(call) if torch.compiler.is_compiling() else None
     if untraced is not None:
         miss(module, f"{untraced} in a compiled graph")
         return
-    mask = from_call(call, cross=owner.kind == "cross")
-    owner.recorder.record(owner, ModelCall(call, mask), found.out.detach(), found.stats)
+    mask = from_call(call, cross=is_cross(module, call.seen.extent))
+    asked = ModelCall(call, mask, by_attend=True)
+    owner.recorder.record(owner, asked, found.out.detach(), found.stats)
 
 
 def _untraced(call: Call) -> str | None:

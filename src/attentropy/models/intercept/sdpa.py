@@ -6,7 +6,6 @@ otherwise. Its is_causal is aligned to the start: query i sees keys up to i, wha
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import FLOATS, Options
-from attentropy.models.intercept import registry, tracking
+from attentropy.models.intercept import early, registry, tracking, verify
 from attentropy.models.intercept.compute import (
+    Intercepted,
     ModelInputs,
     answer,
     attending,
@@ -36,9 +36,14 @@ from attentropy.models.record.model_masks import (
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
-def hold() -> registry.Undo:
-    """Take over calls by tracked modules, until the function returned is called."""
-    return registry.hold("F.scaled_dot_product_attention", _apply)
+def hold(model: nn.Module | None = None) -> registry.Undo:
+    """Take over calls by tracked modules, until the function returned is called.
+
+    Args:
+        model: names that its own code has bound to the function are taken over as well.
+    """
+    held = registry.hold("F.scaled_dot_product_attention", _apply)
+    return registry.together(held, early.hold(model, TAKEN))
 
 
 def _apply() -> registry.Undo:
@@ -50,16 +55,6 @@ def _apply() -> registry.Undo:
     )
     torch.backends.mha.set_fastpath_enabled(False)
     return registry.together(put_back, allow)
-
-
-@contextmanager
-def passing() -> Iterator[None]:
-    """Calls inside are passed on to torch."""
-    before, STATE.passing = STATE.passing, True
-    try:
-        yield
-    finally:
-        STATE.passing = before
 
 
 def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -74,26 +69,57 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         enable_gqa: bool = False,
         **more: Any,
     ) -> Tensor:
-        def plain() -> Tensor:
+        def own(dropout: float = dropout_p) -> Tensor:
             return original(
-                query, key, value, attn_mask, dropout_p, is_causal,
+                query, key, value, attn_mask, dropout, is_causal,
                 scale=scale, enable_gqa=enable_gqa, **more,
             )  # fmt: skip
 
-        module = None if STATE.passing else attending()
+        module = None if STATE.computing else attending()
         if module is None or not _is_touched(module):
-            return plain()
-        q, k, v = (_four(x) for x in (query, key, value))
-        if more or not _usable(query, key, value) or not _fitting(q, k, v):
+            return own()
+        if more or not _usable(query, key, value):
             pass_by(module, UNUSABLE)
-            return plain()
-        mask = _mask(module, q, k, _four_mask(attn_mask, query), is_causal=is_causal)
-        scale = q.shape[3] ** -0.5 if scale is None else scale
-        given = ModelInputs(q, k, v, Options(scale=scale, dropout=dropout_p), mask)
-        out, _ = answer(module, given, plain=lambda: _four(plain()))
-        return out.reshape(*query.shape[:-1], value.shape[-1])
+            return own()
+
+        lead = _lead(query, key, value, grouped=enable_gqa)
+
+        def read() -> ModelInputs:
+            q, k, v = (_four(x) for x in _spread(query, key, value, grouped=enable_gqa))
+            mask = _mask(module, q, k, _four_mask(attn_mask, query, lead), is_causal=is_causal)
+            factor = q.shape[3] ** -0.5 if scale is None else scale
+            return ModelInputs(q, k, v, Options(scale=factor, dropout=dropout_p), mask)
+
+        made = Intercepted(
+            way=("sdpa", verify.sizes(query, key, value), verify.form(attn_mask), is_causal),
+            read=read,
+            own=own,
+            output=_four,
+            result=lambda out, _: out.reshape(*lead, query.shape[-2], value.shape[-1]),
+            dropout=dropout_p,
+        )
+        return answer(module, made)
 
     return scaled_dot_product_attention
+
+
+_PLAIN = F.scaled_dot_product_attention
+TAKEN = {id(_PLAIN): (_PLAIN, _taken_over(_PLAIN))}
+"""What names that are bound early are replaced by."""
+
+
+def _lead(query: Tensor, key: Tensor, value: Tensor, *, grouped: bool) -> tuple[int, ...]:
+    """Sizes of the output before queries: torch broadcasts those of all three."""
+    if grouped or query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return tuple(query.shape[:-2])
+    return tuple(torch.broadcast_shapes(*(x.shape[:-2] for x in (query, key, value))))
+
+
+def _spread(query: Tensor, key: Tensor, value: Tensor, *, grouped: bool) -> Iterator[Tensor]:
+    """The same with equal sizes before queries and keys, heads apart if they are grouped."""
+    lead = _lead(query, key, value, grouped=grouped)
+    for x in (query, key, value):
+        yield x if grouped or x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:])
 
 
 def _is_touched(module: nn.Module) -> bool:
@@ -105,16 +131,11 @@ def _is_touched(module: nn.Module) -> bool:
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Plain dense tensors that agree in their leading sizes, heads apart."""
+    """Plain dense tensors of one type."""
     if query.dim() < 2 or query.dtype not in FLOATS or query.is_nested:
         return False
     same = query.dtype == key.dtype == value.dtype and key.dim() == query.dim() == value.dim()
-    return same and query.shape[:-3] == key.shape[:-3] == value.shape[:-3] and key.shape[-2] > 0
-
-
-def _fitting(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Heads of queries come in groups of one size for each head of keys."""
-    return q.shape[1] % k.shape[1] == 0 and k.shape[1] == v.shape[1]
+    return same and key.shape[-2] > 0 and query.numel() > 0
 
 
 def _four(x: Tensor) -> Tensor:
@@ -131,16 +152,16 @@ def _mask(
 ) -> ModelMask:
     extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     if mask is not None:
-        return from_table(mask, extent, cross=is_cross(module))
+        return from_table(mask, extent, cross=is_cross(module, extent))
     if not is_causal:
-        return everything(extent, cross=is_cross(module))
+        return everything(extent, cross=is_cross(module, extent))
     return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 
-def _four_mask(mask: Tensor | None, query: Tensor) -> Tensor | None:
+def _four_mask(mask: Tensor | None, query: Tensor, lead: tuple[int, ...]) -> Tensor | None:
     """A mask that broadcasts to [..., Q, K], for queries flattened to four dimensions."""
     if mask is None or query.dim() == 4 or mask.dim() < 3:
         return mask
     if query.dim() == 3:
         return mask[:, None]
-    return mask.expand(*query.shape[:-2], *mask.shape[-2:]).flatten(0, -4)
+    return mask.expand(*lead, *mask.shape[-2:]).flatten(0, -4)

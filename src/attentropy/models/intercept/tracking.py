@@ -30,13 +30,13 @@ class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.running: list[nn.Module] = []
         self.computing = False
-        self.passing = False
+        self.held: list[Callable[[], None]] | None = None
 
 
 STATE = _ThreadState()
 """Of this thread: the tracked modules that are `running`, innermost last; `computing` while
-attentropy itself computes, whose softmax is none of the model; `passing` while calls of
-scaled_dot_product_attention go on to torch.
+attentropy itself computes, whose softmax is none of the model; `held` what was observed of a call
+that is being verified.
 """
 
 
@@ -48,6 +48,16 @@ def computing() -> Iterator[None]:
         yield
     finally:
         STATE.computing = before
+
+
+@contextmanager
+def holding() -> Iterator[list[Callable[[], None]]]:
+    """What is observed inside is not recorded, but given back as functions that record it."""
+    before, STATE.held = STATE.held, []
+    try:
+        yield STATE.held
+    finally:
+        STATE.held = before
 
 
 def current() -> nn.Module | None:
@@ -81,7 +91,6 @@ class Tracked:
         recorder: of the watch whose forward passes start with this module.
         changes: what steer() makes of the module's attention, in the order of the calls.
         ring: sends the module's attention around a ring of processes.
-        when_copied: prepares the process in which a copy of the module is made or loaded.
     """
 
     def __init__(self, kind: type[nn.Module], *, is_wrapper: bool = False) -> None:
@@ -90,13 +99,12 @@ class Tracked:
         self.recorder: Recorder | None = None
         self.changes: tuple[Change, ...] = ()
         self.ring: Spreading | None = None
-        self.when_copied: Callable[[], None] | None = None
         self.restore: registry.Undo | None = None
         self.users = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a steered module is steered; one of a watched module is not watched."""
-        return _copied, (self.kind, self.changes, self.ring, self.when_copied)
+        return _copied, (self.kind, self.changes, self.ring)
 
     def watch(self, owner: "Owner") -> registry.Undo | None:
         """Attach the record of a watch, and return what detaches it.
@@ -132,15 +140,15 @@ class Tracked:
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        if torch.compiler.is_compiling():
-            return
-        if self.recorder is not None:
-            self.recorder.begin(module)
         if self.owner is not None:
-            self.owner.enter(module, args, kwargs)
+            self.owner.enter(args, kwargs)
+        if self.recorder is not None and not torch.compiler.is_compiling():
+            self.recorder.begin(module, args, kwargs)
 
     def leave(self) -> None:
         """Tell the watch that the forward of the module has ended, or was ended."""
+        if self.owner is not None:
+            self.owner.leave()
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.end()
 
@@ -162,21 +170,19 @@ def changes_of(module: nn.Module | None) -> tuple["Change", ...]:
     return () if attached is None else attached.changes
 
 
-def track(
-    chosen: Sequence[nn.Module], *, when_copied: Callable[[], None] | None = None
-) -> tuple[list[Tracked], registry.Undo]:
+def track(chosen: Sequence[nn.Module]) -> tuple[list[Tracked], registry.Undo]:
     """Know when modules run; returns what is attached to each, and what ends the tracking.
 
     Args:
         chosen: the modules.
-        when_copied: prepares the process in which a copy of them is made or loaded.
     """
     with registry.alone():
-        held = [_hold_calls(kind) for kind in {type(module): None for module in chosen}]
+        kinds = dict.fromkeys(type(module) for module in chosen)
+        kinds.pop(nn.Module, None)  # a bare one holds others, and is never called
+        held = [_hold_calls(kind) for kind in kinds]
         attached = [tracked(module) or _attach(module) for module in chosen]
         for one in attached:
             one.users += 1
-            one.when_copied = when_copied or one.when_copied
 
     def untrack() -> None:
         with registry.alone():
@@ -246,15 +252,12 @@ def _copied(
     kind: type[nn.Module],
     changes: tuple["Change", ...],
     ring: "Spreading | None",
-    when_copied: Callable[[], None] | None,
 ) -> Tracked | None:
     """What is attached to the copy of a module, for as long as the copy lives."""
-    if when_copied is not None:
-        when_copied()
     if not changes and ring is None:
         return None
     attached = Tracked(kind)
-    attached.changes, attached.ring, attached.when_copied = changes, ring, when_copied
+    attached.changes, attached.ring = changes, ring
     attached.users = 1
     weakref.finalize(attached, _hold_calls(kind)).atexit = False
     return attached

@@ -1,37 +1,52 @@
 """Where the numbers of watched calls add up.
 
-A slot holds the sums of one place in the model: a module, its first, second, ... call in a forward
-pass, and whether queries continue a cache ("step") or not ("forward"). Its tensors are allocated
-once and added to in place, which torch.compile takes without a graph break.
+A slot holds the sums of one place in the model: a module, its first, second, ... attention call in
+a forward pass, whether queries continue a cache ("step") or not ("forward"), where keys come from,
+the operator and the number of heads. Calls that differ in one of these are never added up. Tensors
+of a slot are allocated once and added to in place, which torch.compile takes without a graph break.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from attentropy.models.record.measures import ROWS, HeadSums, KeptRows
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.sampled import SAMPLED
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where in a model the numbers of a slot come from.
 
     Attributes:
         layer: name of the module.
-        call: number of the module's call in a forward pass, from 0.
+        call: number of the module's attention call in a forward pass, from 0.
         phase: "forward", or "step" for queries that continue a cache.
         kind: "self" or "cross".
+        operator: "attend", or "softmax" of attention that is computed by hand.
+        heads: number of heads.
     """
 
     layer: str
     call: int
     phase: str
     kind: str
+    operator: str
+    heads: int
+
+
+class CallSizes(NamedTuple):
+    """What a slot notes of a call besides its sums: width, number of keys, and causality."""
+
+    head_dim: int
+    keys: int
+    causal: bool | torch.Tensor
+
+    @classmethod
+    def of(cls, asked: ModelCall) -> "CallSizes":
+        """Those of a call."""
+        return cls(asked.call.q.shape[3], asked.call.k.shape[2], asked.mask.is_causal)
 
 
 class Slot:
@@ -77,16 +92,15 @@ class Slot:
         self.sums.add_(sums.sums)
         self.top.copy_(torch.maximum(self.top, sums.top))
 
-    def describe(self, asked: ModelCall) -> None:
+    def describe(self, call: CallSizes) -> None:
         """Note the sizes of a call, and whether it is causal."""
-        causal, keys = asked.mask.is_causal, asked.call.k.shape[2]
-        self.head_dim = asked.call.q.shape[3]
-        self.is_causal = causal is True
+        self.head_dim = call.head_dim
+        self.is_causal = call.causal is True
         if torch.compiler.is_compiling():  # a number here would be a graph for every length
-            self.longest.copy_(self.longest.clamp(min=keys))
-            self.behind.copy_(torch.as_tensor(causal, device=self.behind.device))
+            self.longest.copy_(self.longest.clamp(min=call.keys))
+            self.behind.copy_(torch.as_tensor(call.causal, device=self.behind.device))
         else:
-            self.length = keys
+            self.length = call.keys
 
     def clear(self) -> None:
         """Reset all numbers, in place."""
@@ -107,57 +121,82 @@ class Slot:
 
 @dataclass(eq=False)
 class Owner:
-    """A watched module that calls attention, and its slots.
+    """A watched module that may call attention, and its slots.
 
     Attributes:
         name: of the module in the model.
         recorder: of the watch.
-        call: number of the running call of the module in this forward pass; -1 before the first.
-        slots: by the number of the call and its phase.
-        kind: "self" or "cross".
-        entered: told the module and its arguments when its forward starts, where they matter.
-        tokens: the padding mask [B,N] that a model of transformers was called with, 0 at padding.
+        kind: "self" or "cross", as its name tells; arguments of a call may tell better.
+        names: of the arguments that the module takes.
+        is_model: it is a transformers model.
+        tells_padding: its arguments may say which tokens are padding.
+        ran: its forward was called.
+        calls: number of attention calls so far in this forward pass, by operator.
+        softmaxes: number of softmax calls so far in the running call of the module.
+        given: arguments of the running call of the module.
+        slots: by place.
     """
 
     name: str
     recorder: Any
-    call: int = -1
-    slots: dict[tuple[int, str], Slot] = field(default_factory=dict)
     kind: str = "self"
-    entered: Callable[["Owner", nn.Module, Any, Any], None] | None = None
-    tokens: Any = None
+    names: tuple[str, ...] = ()
+    is_model: bool = False
+    tells_padding: bool = False
+    ran: bool = False
+    calls: dict[str, int] = field(default_factory=dict)
+    softmaxes: int = 0
+    given: tuple[Any, Any] = ((), {})
+    slots: dict[Place, Slot] = field(default_factory=dict)
 
-    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Count a call of the module; its calls are told apart within one forward pass.
+    def enter(self, args: Any, kwargs: Any) -> None:
+        """Note that a call of the module starts.
 
         Args:
-            module: the module.
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        self.call = self.call + 1 if self.recorder.inside else 0
-        if self.entered is not None:
-            self.entered(self, module, args, kwargs)
+        self.ran, self.softmaxes, self.given = True, 0, (args, kwargs)
 
-    def slot(self, phase: str, heads: int, *, device: torch.device) -> Slot:
-        """The slot of the running call, made if it is not there.
+    def leave(self) -> None:
+        """Note that the call of the module has ended."""
+        self.given = ((), {})
+
+    def place(self, phase: str, heads: int, *, kind: str = "", operator: str = "attend") -> Place:
+        """The place of the next attention call.
 
         Args:
             phase: "forward" or "step".
             heads: number of heads.
-            device: where its sums are kept.
+            kind: "self" or "cross"; that of the module if not given.
+            operator: "attend" or "softmax".
         """
-        return self.slot_of((max(self.call, 0), phase), heads, device=device)
+        call = self.calls.get(operator, 0)
+        return Place(self.name, call, phase, kind or self.kind, operator, heads)
 
-    def slot_of(self, key: tuple[int, str], heads: int, *, device: torch.device) -> Slot:
-        """The slot of a call and phase, made if it is not there.
+    def counted(self, place: Place, *, inside: bool) -> Place:
+        """The place with the number of the call, which is counted within a forward pass.
 
         Args:
-            key: number of the call in a forward pass, and its phase.
-            heads: number of heads; a slot of another number is replaced.
+            place: where the call belongs.
+            inside: the call is part of a forward pass of the whole model.
+        """
+        if torch.compiler.is_compiling():
+            return place
+        if not inside:
+            return place._replace(call=0)
+        call = self.calls.get(place.operator, 0)
+        self.calls[place.operator] = call + 1
+        return place._replace(call=call)
+
+    def slot_of(self, place: Place, *, device: torch.device) -> Slot:
+        """The slot of a place, made if it is not there.
+
+        Args:
+            place: the place.
             device: where its sums are kept.
         """
-        slot = self.slots.get(key)
-        if slot is None or slot.heads != heads:
-            slot = self.slots[key] = Slot(heads, device=device)
+        slot = self.slots.get(place)
+        if slot is None:
+            slot = self.slots[place] = Slot(place.heads, device=device)
         return slot

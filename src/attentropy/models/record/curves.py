@@ -7,6 +7,7 @@ nothing but the scaled product, g is s and the sum is the varentropy, which atte
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,9 @@ from torch import Tensor
 
 from attentropy.core.results import Stats
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.intercept.softmax import BY_HAND
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
-from attentropy.models.record.recorder import Recorder
+from attentropy.models.record.recorder import Recorder, real_queries_of
 from attentropy.models.record.sampled import rows_to_sample
 from attentropy.models.watch import Watch
 
@@ -90,6 +90,12 @@ class CurveRecorder(Recorder):
         self.search = search
         self.curves: dict[str, Curve] = {}
 
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        """What adds the rows of one call to the curve of its layer."""
+        return partial(self.record, owner, asked, out, stats)
+
     @torch.no_grad()
     def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add the rows of one call to the curve of its layer."""
@@ -116,11 +122,13 @@ class _ScaledRows:
         self.call, self.rows, self.stats = asked.call, _last_rows(asked), stats
         self.visible = stats.visible[:, :, self.rows]
         self.kept = self.visible >= 2
-        if asked.mask.counted is not None:
-            self.kept &= asked.mask.counted.expand(stats.visible.shape)[:, :, self.rows]
+        real = real_queries_of(asked)
+        if real is not None:
+            self.kept &= real.expand(stats.visible.shape)[:, :, self.rows]
         self.logits = row_logits(self.call, self.rows)
         others = (self.call.bias, self.call.relative, self.call.slopes, self.call.softcap)
         self.plain = self.call.sink is None and all(x is None for x in others)
+        self.whole = not asked.by_attend
 
     def start(self) -> Curve:
         """The curve at factor 1, where attention itself says entropy and varentropy."""
@@ -145,7 +153,10 @@ class _ScaledRows:
         )
 
     def at(self, factor: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums of H and of -dH/dlog(factor) with the scale multiplied, before softcap and bias."""
+        """Sums of H and of -dH/dlog(factor), multiplied as steer() does it.
+
+        Of calls of attend() the scale is multiplied, of those of a model the whole logit.
+        """
         s, g = self._scaled(factor.to(self.logits.dtype).view(1, -1, 1))
         log_p = s.log_softmax(-1)
         p = log_p.exp()
@@ -159,15 +170,21 @@ class _ScaledRows:
         if self.plain:
             s = self.logits * factor[..., None]
             return s, s
+        if self.whole:
+            s = self._with_sink(self.logits) * factor[..., None]
+            return s, s
         call = self.call._replace(scale=self.call.scale * factor)
         alone = call._replace(bias=None, relative=None, slopes=None, softcap=None)
         s, g = row_logits(call, self.rows), row_logits(alone, self.rows)
         if call.softcap is not None:
             g = g * (1 - (g / call.softcap).tanh().square())
-        if call.sink is None:
-            return s, g
-        column = call.sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
-        return torch.cat([s, column], -1), F.pad(g, (0, 1))
+        return self._with_sink(s), g if call.sink is None else F.pad(g, (0, 1))
+
+    def _with_sink(self, s: Tensor) -> Tensor:
+        sink = self.call.sink
+        if sink is None:
+            return s
+        return torch.cat([s, sink.to(s.dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)], -1)
 
     def _sum(self, value: Tensor) -> Tensor:
         """The sum over batch and rows that count, [H]."""
@@ -184,8 +201,6 @@ def _left_out(asked: ModelCall, stats: Stats) -> str | None:
     """Why a call has no curve."""
     if asked.is_cross:
         return "cross-attention"
-    if asked.is_by_hand:
-        return f"{BY_HAND}, which cannot be steered"
     if stats.entropy is None:
         return f"{type(asked.call.weights).__name__} weights, which have no entropy"
     return None

@@ -10,16 +10,18 @@ class ModelCall(NamedTuple):
     """A call that is resolved, and the mask of the model that it was made of.
 
     Of a softmax that a model computes by hand only the logits are known: queries, keys and values
-    have no width, so that scores are 0, and the logits are the bias.
+    have no width, so that scores are 0, and the logits are the bias. `by_attend` calls come from
+    attend(), and not from a model's own code.
     """
 
     call: Call
     mask: ModelMask
+    by_attend: bool = False
 
     @property
     def is_cross(self) -> bool:
         """Do the keys come from elsewhere?"""
-        return self.mask.positions is None
+        return self.mask.cross
 
     @property
     def is_by_hand(self) -> bool:

@@ -1,9 +1,14 @@
 """The mask of a model, in whatever form it has, read as a Visibility.
 
-A model hands over a flag, a bool table, or a float table with the smallest number in place of
--inf. A mask becomes an interval of keys per query wherever it is one, so that nothing of size n x n
-is done twice. Padded queries are found too: a query of self-attention that may not see its own key
-is padding.
+A model hands over a flag, a bool table, or a float table with a low number in place of -inf. A
+mask becomes an interval of keys per query wherever it is one, so that nothing of size n x n is done
+twice.
+
+One rule tells which keys a float table hides, be it by -inf, the lowest number of a type, -10000 or
+-100: those to whose logit it adds at least 90 less than to the largest of the row. Their weight is
+below e^-90 of it, unless the scores themselves differ as much. Such keys do not count as visible.
+What is computed keeps the numbers of the model, except for 9000 and more, which become -inf. A row
+whose keys are all as low is as the model has it, uniform, and does not count: it sees nothing.
 """
 
 import threading
@@ -21,7 +26,8 @@ from attentropy.core.masks import Extent
 from attentropy.core.visibility import Visibility
 from attentropy.kernels.tracing import traced
 
-FAR = -1e4
+HIDDEN = 90.0  # below the largest number of a row
+FAR = 9000.0
 KEPT = 8  # masks whose reading is kept for the next layer
 
 
@@ -31,9 +37,11 @@ class ModelMask:
 
     Attributes:
         seen: which keys each query sees, as attend() takes it.
-        positions: the place of each query among the keys, int64 [Q]; None in cross-attention.
+        positions: the place of each query among the keys, int64 [Q]; None if they have none, as in
+            cross-attention.
+        cross: the keys come from elsewhere.
         is_causal: no query sees a key after its own; a bool tensor [] in a compiled graph.
-        counted: queries that are no padding, bool, broadcastable to [B,H,Q]; None if all count.
+        blind: queries from which finite numbers hide all keys, broadcastable to [B,H,Q].
         first: the first key that any query of an entry sees, [1 or B,1,1]; None if it is key 0.
         choice_from: the query from which on all see two keys or more; None if it is not known.
         step: the queries continue a cache.
@@ -42,8 +50,9 @@ class ModelMask:
 
     seen: Visibility
     positions: Tensor | None = None
+    cross: bool = False
     is_causal: bool | Tensor = False
-    counted: Tensor | None = None
+    blind: Tensor | None = None
     first: Tensor | None = None
     choice_from: int | None = None
     step: bool = False
@@ -71,6 +80,7 @@ def everything(extent: Extent, *, cross: bool = False) -> ModelMask:
         return ModelMask(
             seen=Visibility(extent, shape="full").with_visible(),
             positions=None if cross else _from_end(extent),
+            cross=cross,
             is_causal=extent.queries == 1 and not cross,
             choice_from=0 if extent.keys > 1 else None,
             step=not cross and extent.queries < extent.keys,
@@ -118,7 +128,7 @@ def causal_from_start(extent: Extent) -> ModelMask:
 
 
 def from_call(call: Call, *, cross: bool) -> ModelMask:
-    """The mask of a call of attend(), where a table may have padding and bounds have none.
+    """The mask of a call of attend().
 
     Args:
         call: the resolved call.
@@ -127,14 +137,14 @@ def from_call(call: Call, *, cross: bool) -> ModelMask:
     seen = call.seen._replace(added=None)
     by_table = seen.table is not None or seen.predicate is not None
     seen = seen.tabled() if by_table else seen
-    mask = ModelMask(
+    return ModelMask(
         seen=seen,
         positions=None if cross else _from_end(seen.extent),
+        cross=cross,
         is_causal=seen.shape == "causal",
         first=_first(seen),
         step=not cross and seen.extent.queries < seen.extent.keys,
     )
-    return _with_padding(mask) if by_table else mask
 
 
 def from_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMask:
@@ -185,27 +195,37 @@ def read_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMas
     return _from_bool(table, extent, cross=cross)
 
 
-def nowhere(dtype: torch.dtype) -> float:
-    """What stands for -inf in logits: -1e9, -1e30 and the lowest number of a type are below it."""
-    return max(torch.finfo(dtype).min / 2, -1e8)
+def hidden_keys(logits: Tensor) -> Tensor:
+    """Keys that count as hidden: 90 or more below the largest number of their row, or at -inf.
+
+    Args:
+        logits: [...,K], or what a model adds to them.
+    """
+    return _below(logits, HIDDEN)
+
+
+def _below(x: Tensor, gap: float) -> Tensor:
+    """Numbers so far below the largest of their row, or at -inf; not those that are the largest."""
+    top = x.amax(-1, keepdim=True)
+    return ((x <= top - gap) & (x < top)) | x.isneginf()
 
 
 def _from_float(mask: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
-    """-inf, or a number that models write instead, hides a key.
-
-    A row that is all hidden by finite numbers keeps them: it is uniform, as the model had it.
-    """
-    hidden = mask <= nowhere(mask.dtype)
-    if mask.numel():  # -10000 is written too, and is told from a bias by being all that is lowest
-        hidden = hidden | ((mask <= FAR) & (mask == mask.amin()))
-    lost = hidden.all(-1, keepdim=True)
-    shown = mask.masked_fill(hidden & ~lost, -torch.inf)
+    """A table that is added to the logits."""
+    if not mask.numel():
+        return _from_bool(~mask.isneginf(), extent, cross=cross)
+    if mask.shape[-1] == 1:  # one number for all keys of a row
+        mask = mask.expand(*mask.shape[:-1], extent.keys)
+    top = mask.amax(-1, keepdim=True)
+    hidden, far = hidden_keys(mask), _below(mask, FAR)
     if not torch.compiler.is_compiling():
-        plain = bool(((mask == 0) | hidden).all()) and not bool((lost & ~mask.isneginf()).any())
-        if plain:
-            return _from_bool(~hidden, extent, cross=cross)
-    told = _whole(~hidden, extent, cross=cross)
-    return replace(told, seen=Visibility(extent, added=shown).with_visible())
+        lowered = (top < -HIDDEN) & ~top.isneginf()
+        if bool(((mask == 0) | far).all()) and not bool(lowered.any()):
+            return _from_bool(~far, extent, cross=cross)
+    told = _whole(~hidden & (top >= -HIDDEN), extent, cross=cross)
+    shown = mask.masked_fill(far, -torch.inf)
+    seen = Visibility(extent, added=shown, counted=(~hidden).sum(-1))
+    return replace(told, seen=seen, blind=top[..., 0] < -HIDDEN)
 
 
 def _from_bool(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
@@ -218,11 +238,15 @@ def _whole(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
     seen = Visibility(extent, table=table)
     positions = None if cross else _positions(table, extent)
     mask = ModelMask(
-        seen=seen, positions=positions, first=_first(seen), step=_step(positions, extent)
+        seen=seen,
+        positions=positions,
+        cross=cross,
+        first=_first(seen),
+        step=_step(positions, extent),
     )
     if torch.compiler.is_compiling() and positions is not None:
         mask = replace(mask, is_causal=_looks_back(table, positions, extent))
-    return _with_padding(mask)
+    return mask
 
 
 def _positions(table: Tensor, extent: Extent) -> Tensor:
@@ -247,14 +271,6 @@ def _looks_back(table: Tensor, positions: Tensor, extent: Extent) -> Tensor:
     return ~(table & (key > positions[:, None])).any()
 
 
-def _with_padding(mask: ModelMask) -> ModelMask:
-    """Queries that see their own key are no padding."""
-    if mask.positions is None:
-        return mask
-    own = mask.positions.view(1, 1, -1)
-    return replace(mask, counted=mask.seen.pairs(own).sees()[..., 0])
-
-
 def _as_interval(mask: ModelMask) -> ModelMask:
     """The same by bounds, if every row of the table is one run of keys."""
     table, extent = mask.seen.table, mask.seen.extent
@@ -270,7 +286,7 @@ def _as_interval(mask: ModelMask) -> ModelMask:
     if not bool((count == hi - lo).all()):
         return replace(mask, seen=mask.seen._replace(counted=count), is_causal=causal)
     if bool((count == extent.keys).all()):
-        return everything(extent, cross=own is None)
+        return everything(extent, cross=mask.cross)
     start = lo if bool((lo > 0).any()) else None
     square = start is None and own is not None and hi.shape[-1] == extent.keys
     if square and torch.equal(hi, (torch.arange(extent.keys, device=hi.device) + 1).expand_as(hi)):

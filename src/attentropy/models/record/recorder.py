@@ -1,11 +1,16 @@
 """What a watch does with each attention call: decides whether it counts, and adds it up."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
+from attentropy.models.intercept.arguments import real_queries
+from attentropy.models.intercept.census import Census, is_new, learn, slip
 from attentropy.models.intercept.tracking import in_backward
-from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.accumulators import CallSizes, Owner
 from attentropy.models.record.measures import measure
 from attentropy.models.record.model_call import ModelCall
 
@@ -14,34 +19,63 @@ class Recorder:
     """Counts forward passes of the watched model and fills the slots of its owners.
 
     `every` records one forward pass in so many; `keep` is "mean" or "rows"; `sample` bounds the
-    rows per call whose weights are looked at one by one. `missed` says of each module that could
-    not be recorded how it attends.
+    rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed`
+    says of each module that could not be recorded how it attends, and `beside` of each whose own
+    function serves why. `counts` allows a `census`, which is there while one is taken.
     """
 
-    def __init__(self, *, every: int, keep: str, sample: int | None) -> None:
-        self.every, self.keep, self.sample = every, keep, sample
+    def __init__(self, *, every: int, keep: str, sample: int | None, verify: str = "first") -> None:
+        self.every, self.keep, self.sample, self.verify = every, keep, sample, verify
         self.owners: list[Owner] = []
         self.forwards = 0
         self.inside = False
         self.recording = True
         self.training_only = False
         self.missed: dict[str, str] = {}
-        self._counted: Tensor | None = None
+        self.beside: dict[str, str] = {}
+        self.counts = False
+        self.census: Census | None = None
 
-    def begin(self, model: nn.Module) -> None:
-        """A forward pass of the whole model starts."""
+    def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
+        """A forward pass of the whole model starts.
+
+        Args:
+            model: the model.
+            args: positional arguments of its call.
+            kwargs: keyword arguments of its call.
+        """
         self.recording = self.forwards % self.every == 0
         if self.training_only and not model.training:
             self.recording = False
         self.forwards += 1
         self.inside = True
-        self._counted = None
         for owner in self.owners:
-            owner.call = -1
+            owner.calls.clear()
+        if self._may_count() and is_new(model, args, kwargs or {}):
+            self.census = Census()
+            self.census.__enter__()
+
+    def _may_count(self) -> bool:
+        """May a census be taken of the forward pass that starts?"""
+        wanted = self.counts and self.recording and self.verify != "never"
+        return wanted and self.census is None and not in_backward()
 
     def end(self) -> None:
         """The forward pass of the whole model ends."""
+        census, self.census = self.census, None
+        if census is not None:
+            census.__exit__(None, None, None)
+            self._take(census)
         self.inside = False
+
+    def _take(self, census: Census) -> None:
+        """Record each softmax that turned out to be attention, and note what slipped by."""
+        for one in census.found:
+            learn(one)
+            if one.used and one.record is not None:
+                one.record()
+        for module, how in census.slipped():
+            slip(module, how)
 
     def wants(self) -> bool:
         """Is the running call to be recorded?"""
@@ -56,22 +90,46 @@ class Recorder:
             out: its output [B,H,Q,Dv]; None where only the weights are known.
             stats: the statistics of its rows.
         """
+        self.prepare(owner, asked, out, stats)()
+
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        """Measure one call, and return what adds it to the slot of its place.
+
+        Args:
+            owner: the module that makes the call.
+            asked: the call.
+            out: its output [B,H,Q,Dv]; None where only the weights are known.
+            stats: the statistics of its rows.
+        """
         # products under autocast would be of low precision
         with torch.autocast(stats.collision.device.type, enabled=False):
             sums, kept = measure(
                 asked,
                 out,
                 stats,
-                counted=self._padding(asked),
+                counted=real_queries_of(asked),
                 sample=self._rows(asked),
                 every_row=self.keep == "rows",
             )
-        phase = "step" if asked.mask.step else "forward"
-        slot = owner.slot(phase, stats.visible.shape[1], device=stats.visible.device)
-        slot.describe(asked)
-        slot.add(sums)
-        if kept is not None:
-            slot.kept.append(kept)
+        where = owner.place(
+            "step" if asked.mask.step else "forward",
+            stats.visible.shape[1],
+            kind="cross" if asked.is_cross else "self",
+            operator="softmax" if asked.is_by_hand else "attend",
+        )
+        device, sizes = stats.visible.device, CallSizes.of(asked)
+
+        def commit() -> None:
+            place = owner.counted(where, inside=self.inside)
+            slot = owner.slot_of(place, device=device)
+            slot.describe(sizes)
+            slot.add(sums)
+            if kept is not None:
+                slot.kept.append(kept)
+
+        return commit
 
     def _rows(self, asked: ModelCall) -> int | None:
         """How many rows to sample: more of short ones, and of long ones a few megabytes at most."""
@@ -81,18 +139,18 @@ class Recorder:
         row = max(1, batch * heads * keys)
         return max(1, min(max(self.sample, SMALL // row), SAMPLE_ELEMENTS // row))
 
-    def _padding(self, asked: ModelCall) -> Tensor | None:
-        """Queries that count; cross-attention takes those of the self-attention before it."""
-        counted = asked.mask.counted
-        if torch.compiler.is_compiling():
-            return counted
-        if asked.mask.positions is not None:
-            self._counted = counted
-            return counted
-        before, (batch, _, queries) = self._counted, asked.call.q.shape[:3]
-        if before is None or before.shape[-1] != queries or before.shape[0] not in (1, batch):
-            return None
-        return before
+
+def real_queries_of(asked: ModelCall) -> Tensor | None:
+    """Queries that are no padding, broadcastable to [B,H,Q]; None if all count.
+
+    Args:
+        asked: the call that is running.
+    """
+    batch, _, queries = asked.call.q.shape[:3]
+    real = real_queries(batch, queries, cross=asked.is_cross, step=asked.mask.step)
+    if asked.mask.blind is None:
+        return real
+    return ~asked.mask.blind if real is None else real & ~asked.mask.blind
 
 
 SMALL = 1 << 16

@@ -90,9 +90,7 @@ class GroupSample:
 
     def _rows(self, found: dict[Place, Slot]) -> list[HeadRow]:
         known = {name: i for i, name in enumerate(self.layers)}
-        order = sorted(
-            found, key=lambda p: (known.get(p.layer, len(known)), p.layer, p.call, p.phase)
-        )
+        order = sorted(found, key=lambda place: (known.get(place.layer, len(known)), place))
         return [row for i, place in enumerate(order) for row in rows_of(place, found[place], i)]
 
 
@@ -105,10 +103,10 @@ def totals(owners: Collection[Owner]) -> Totals:
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
     for owner in owners:
-        for (call, phase), slot in owner.slots.items():
+        for place, slot in owner.slots.items():
             if not slot.length:
                 continue
-            name = _BREAK.join((owner.name, str(call), phase, owner.kind))
+            name = _BREAK.join(str(part) for part in place)
             sums |= {f"{name}{_BREAK}{x}": getattr(slot, x).clone() for x in _SUMS}
             sizes = slot.top.new_tensor([slot.head_dim, slot.length, slot.is_causal])
             maxima |= {f"{name}{_BREAK}top": slot.top.clone(), f"{name}{_BREAK}sizes": sizes}
@@ -125,8 +123,9 @@ def slots(whole: Totals) -> dict[Place, Slot]:
     for name, x in (*whole.sums.items(), *whole.maxima.items()):
         if _BREAK not in name:  # what was sent besides
             continue
-        layer, call, phase, kind, what = name.split(_BREAK)
-        found.setdefault(Place(layer, int(call), phase, kind), {})[what] = x
+        layer, call, phase, kind, operator, heads, what = name.split(_BREAK)
+        place = Place(layer, int(call), phase, kind, operator, int(heads))
+        found.setdefault(place, {})[what] = x
     return {place: _slot(tensors) for place, tensors in found.items()}
 
 
@@ -143,8 +142,7 @@ def fill(owners: Collection[Owner], whole: Totals) -> None:
             slot.clear()
     for place, slot in slots(whole).items():
         if place.layer in known:
-            key, device = (place.call, place.phase), slot.top.device
-            known[place.layer].slot_of(key, slot.heads, device=device).merge(slot)
+            known[place.layer].slot_of(place, device=slot.top.device).merge(slot)
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:

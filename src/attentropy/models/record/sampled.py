@@ -10,7 +10,7 @@ from attentropy.core.results import Stats
 from attentropy.core.visibility import Span, Visibility
 from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.model_call import ModelCall
-from attentropy.models.record.model_masks import ModelMask
+from attentropy.models.record.model_masks import ModelMask, hidden_keys
 
 SAMPLED = ("rows", "previous_of_sampled", *statistics.SAMPLED)
 ALIGNED_ROWS = 4  # below this a profile of distances tells nothing
@@ -87,6 +87,8 @@ def sampled(
     if stats.lse is None or stats.max_logit is None:
         return _nothing(stats, grid.index)
     s = row_logits(asked.call, grid.index, seen=grid.seen)
+    if asked.call.bias is not None:  # which may hide keys by a low number
+        s = s.masked_fill_(hidden_keys(s), -torch.inf)
     top, lse, visible = (
         x.detach().index_select(2, grid.index).unsqueeze(3)
         for x in (stats.max_logit, stats.lse, stats.visible)

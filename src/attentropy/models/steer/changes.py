@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.core.masks import Mask, MaskLike, all_of
+from attentropy.core.masks import Extent, Mask, MaskLike, all_of
 from attentropy.core.resolve import Options
 from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule
 from attentropy.core.scores import Cosine, Dot, Score, unit
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
+from attentropy.models.record.model_masks import FAR
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
 RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength)
@@ -99,6 +100,8 @@ class Change:
         if scale is not None:
             _check_score(options.score)
             options = options._replace(score=None, scale=scale)
+        if isinstance(options.mask, Visibility) and options.mask.added is not None:
+            options = options._replace(mask=self._with_bias(options.mask))
         if self.mask is not None:
             options = options._replace(mask=_met(options.mask, self.mask))
         if self.softcap is not None:
@@ -109,6 +112,14 @@ class Change:
             score = Dot() if options.score is None else options.score
             options = options._replace(scale=_Rescaled(module, self, score, options.scale))
         return q, k, options
+
+    def _with_bias(self, seen: Visibility) -> Visibility:
+        """What a model adds to its scores gets the factor of the scores."""
+        factor = self.factor(seen.visible)
+        if factor is None or seen.added is None:
+            return seen
+        added = seen.added * factor[..., None].to(seen.added.dtype)
+        return seen._replace(added=added.masked_fill(seen.added.isneginf(), -torch.inf))
 
     def rescaled(self, module: nn.Module, now: Any, head_dim: int, visible: Tensor) -> Any:
         """The scale in place of the one that a call has.
@@ -133,6 +144,52 @@ class Change:
         if self.temperature is not None:
             new = new / self.temperature.to(visible.device).view(1, -1, 1)
         return new
+
+    @property
+    def not_by_softmax(self) -> str | None:
+        """Why the change cannot be made where only logits are known; None if it can."""
+        if self.qk_norm not in (False, None):
+            return "qk_norm finds no queries and keys"
+        if self.weights is not None:
+            return "other weights find no values"
+        if self.scale is not None and not isinstance(self.scale, (Planned, *RELATIVE)):
+            return "a scale in place of the model's own finds no scores"
+        return None
+
+    def logits(self, s: Tensor, hidden: Tensor) -> Tensor:
+        """The logits in place of those that a model gives to a softmax, [B,H,Q,K].
+
+        Factors and the softcap act on the whole logit, with whatever bias the model has added.
+
+        Args:
+            s: logits of the model.
+            hidden: keys that they hide.
+        """
+        self.touch.applied = True
+        if self.mask is not None:
+            batch, heads, queries, keys = s.shape
+            extent = Extent(batch, heads, queries, keys, s.device)
+            hidden = hidden | ~Visibility.of_mask(self.mask, extent).dense()
+        x = s if self.softcap is None else self.softcap * (s / self.softcap).tanh()
+        factor = self.factor((~hidden).sum(-1))
+        x = x if factor is None else (x * factor[..., None]).to(s.dtype)
+        # a row whose keys are all as low is uniform, and stays so
+        low = s.detach().amax(-1, keepdim=True) < -FAR
+        return torch.where(hidden, -torch.inf, torch.where(low, s, x))
+
+    def factor(self, visible: Tensor) -> Tensor | None:
+        """What multiplies the whole logit, broadcastable to [B,H,Q]; None if nothing does.
+
+        Args:
+            visible: number of visible keys of each row.
+        """
+        factor: Tensor | None = None
+        if isinstance(self.scale, (Planned, *RELATIVE)):
+            factor = self.scale(1, visible.float())
+        if self.temperature is not None:
+            cooled = 1 / self.temperature.to(visible.device).view(1, -1, 1)
+            factor = cooled if factor is None else factor * cooled
+        return factor
 
     def leave(self, how: str) -> None:
         """Note that the module attends in a way that cannot be changed.

@@ -8,9 +8,17 @@ The change is persistent and never bound to a `with` block: activation checkpoin
 attention in the backward pass, and would do so with the other attention. Copies and pickles of a
 steered model are steered for good; undo() first for one that is not.
 
-Attention that a model computes by hand cannot be changed. The first forward pass raises
-UnsupportedError if it is all there is, and warns with the names of such modules if it is a part
-(`handle.left_alone`); a compiled model only raises.
+Attention that a model computes by hand is changed at its softmax. There the whole logit is known,
+and nothing else: `temperature`, plans, rules that multiply the model's scale (LogLengthFrom,
+HoldEntropy, PowerLength), `softcap` and `mask` act; `qk_norm`, `weights` and other scales do not.
+
+A bias of the model (ALiBi in BLOOM, relative positions in T5 and SAM) is part of the logit:
+temperature, plans and such rules multiply it as they do the scores, and a model's softcap and sink
+as well, wherever the model computes them. A scale in place of the model's own is that of the scores
+alone. In calls of attend() the scale is changed, and a bias, a softcap and a sink stay.
+
+The first forward pass raises UnsupportedError if no attention was reached, and warns with the names
+of modules that were not (`handle.left_alone`); a compiled model only raises.
 """
 
 import math
@@ -37,7 +45,7 @@ from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
 from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
-from attentropy.models.steer.coverage import Reached, hold_all, is_compiled
+from attentropy.models.steer.coverage import Reached, hold_all
 
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Any]
 
@@ -65,7 +73,8 @@ def steer(
             rotary positions, which are those of the whole model.
         scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy and PowerLength
             multiply the scale that the model has; others replace it. A plan may stand here too.
-        temperature: divides the logits: a number, one per head, or per layer name one of both.
+        temperature: divides the logits, a bias of the model included: a number, one per head, or
+            per layer name one of both.
         qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
             1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
             both; or a function (q, k) -> (q, k).
@@ -149,8 +158,7 @@ class Steered:
         self, model: nn.Module, found: list[nn.Module], changes: dict[nn.Module, Change]
     ) -> None:
         """Track all modules, for calls of those without a change are not of what is around them."""
-        register = huggingface.register if huggingface.is_model(model) else None
-        attached, untrack = track(found, when_copied=register)
+        attached, untrack = track(found)
         self._undo.append(untrack)
         for module, one in zip(found, attached, strict=True):
             if module in changes:
@@ -171,14 +179,9 @@ class Steered:
             self._undo.append(registry.replace(one, "ring", Spreading(ring)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        if huggingface.is_model(model):
-            self._undo.append(huggingface.hold(model))
-        self._undo.extend(hold_all())
-        reached = Reached(self._touches, layers is None)
+        self._undo.extend(hold_all(model, hugging=huggingface.is_model(model)))
+        reached = Reached(self._touches, layers is None, hugging=huggingface.is_model(model))
         self._undo.append(model.register_forward_hook(reached).remove)
-        if not is_compiled(model):
-            reached.listen()
-            self._undo.append(reached.rest)
 
 
 def _warn_of(plan: Plan) -> None:

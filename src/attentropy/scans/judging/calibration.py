@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.calibrate import as_they_are, calibrate
+from attentropy.models.calibrate import calibrate
 from attentropy.models.losses.reading import has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
@@ -51,7 +51,7 @@ def _check_one_text(model: nn.Module) -> None:
 
 def _check_steerable(model: nn.Module, ids: Tensor) -> None:
     """A model that cannot be changed is told by one short pass, before anything is measured."""
-    handle = steer(model, qk_norm=as_they_are)
+    handle = steer(model, temperature=1.0)
     try:
         with torch.no_grad(), warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
             read(model, ids)

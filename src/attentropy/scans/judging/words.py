@@ -17,6 +17,19 @@ class Tile(NamedTuple):
     note: str
 
 
+def plural(count: int, noun: str) -> str:
+    """The count with its noun.
+
+    Args:
+        count: how many there are.
+        noun: what they are, in the singular.
+
+    >>> plural(1, "head"), plural(1200, "head")
+    ('1 head', '1,200 heads')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def headline(scan: Scan) -> str:
     """One sentence: the verdict, with the cause where it breaks."""
     if scan.verdict is not None:

@@ -31,15 +31,17 @@ class _Mapper(Recorder):
         self.side = side
         self.maps: dict[str, Tensor] = {}
 
-    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
-        super().record(owner, asked, out, stats)
-        if asked.call.q.shape[2] != asked.call.k.shape[2] or stats.lse is None:
-            return
-        logits = row_logits(asked.call, ALL)[0]
-        weights = (logits - stats.lse[0, ..., None]).exp().nan_to_num(0.0)
-        call = max(owner.call, 0)
-        name = f"{owner.name}#{call}" if call else owner.name
-        self.maps[name] = pool(weights.float(), self.side)
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        commit, call = super().prepare(owner, asked, out, stats), sum(owner.calls.values())
+        if asked.call.q.shape[2] == asked.call.k.shape[2] and stats.lse is not None:
+            logits = row_logits(asked.call, ALL)[0]
+            weights = (logits - stats.lse[0, ..., None]).exp().nan_to_num(0.0)
+            self.maps[f"{owner.name}#{call}" if call else owner.name] = pool(
+                weights.float(), self.side
+            )
+        return commit
 
 
 def draw_maps(

@@ -1,0 +1,135 @@
+"""What the running modules were called with: it tells padding, and where keys come from.
+
+Padding is what the caller says is padding: an `attention_mask` [B,N] of a transformers model, 0 at
+padding, or a `key_padding_mask` [B,N] as torch.nn has it, True at padding. Where nothing says so,
+all rows count, whatever keys they see.
+"""
+
+from functools import cache
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.models.intercept.tracking import STATE, owner_of
+
+if TYPE_CHECKING:
+    from attentropy.models.record.accumulators import Owner
+
+PADDED = ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask")
+ELSEWHERE = (
+    "encoder_hidden_states",
+    "key_value_states",
+    "cross_attention_states",
+    "memory",
+    "context",
+)
+NEAR = 3  # the innermost modules that are asked where keys come from
+
+
+@cache
+def names_of(kind: Any) -> tuple[str, ...]:
+    """Names of the arguments that modules of a class take.
+
+    Args:
+        kind: the class of the modules.
+    """
+    try:
+        names = tuple(signature(kind.forward).parameters)
+    except (TypeError, ValueError):
+        return ()
+    return names[1:] if names[:1] == ("self",) else names
+
+
+def argument(owner: "Owner", name: str) -> Any:
+    """An argument of the running call of a module; None if it is not given.
+
+    Args:
+        owner: the record of the module.
+        name: of the argument.
+    """
+    args, kwargs = owner.given
+    value = kwargs.get(name)
+    if value is None and name in owner.names:
+        place = owner.names.index(name)
+        value = args[place] if place < len(args) else None
+    return value
+
+
+def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor | None:
+    """Queries that are no padding, bool [B,1,Q]; None if all count.
+
+    Args:
+        batch: number of sequences.
+        queries: number of queries of each.
+        cross: the keys come from elsewhere.
+        step: the queries continue a cache, so they are the last of the sequence.
+    """
+    for module in reversed(STATE.running):
+        owner = owner_of(module)
+        if owner is None or not owner.tells_padding:
+            continue
+        real = None if cross and isinstance(module, nn.MultiheadAttention) else _real(owner)
+        if real is not None:
+            return _fitted(real, batch, queries, step=step)
+        if owner.is_model and argument(owner, "attention_mask") is None:
+            return None  # what is around it speaks of other tokens
+    return None
+
+
+def _real(owner: "Owner") -> Tensor | None:
+    """Tokens [B,N] that are no padding, as one module was told."""
+    for name in PADDED:
+        mask = argument(owner, name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            return ~mask if mask.dtype == torch.bool else mask == 0
+    mask = argument(owner, "attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        return None
+    return mask != 0
+
+
+def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | None:
+    rows, tokens = real.shape
+    if rows != batch or tokens < queries or (tokens > queries and not step):
+        return None
+    return real[:, None, tokens - queries :]
+
+
+def from_elsewhere(queries: int, keys: int) -> bool | None:
+    """Are keys computed from another input than queries? None if the arguments do not tell.
+
+    Args:
+        queries: number of queries.
+        keys: number of keys.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    for module in reversed(STATE.running[-NEAR:]):
+        owner = owner_of(module)
+        told = None if owner is None else _told(owner, module, queries, keys)
+        if told is not None:
+            return told
+    return None
+
+
+def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | None:
+    if isinstance(module, nn.MultiheadAttention):
+        key = argument(owner, "key")
+        return key is not None and key is not argument(owner, "query")
+    args, kwargs = owner.given
+    given = [x for x in (*args, *kwargs.values()) if _is_sequence(x)]
+    for name in ELSEWHERE:
+        other = argument(owner, name)
+        if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:
+            return True
+    lengths = {x.shape[1] for x in given}
+    if queries not in lengths:
+        return None
+    # keys of another length are those of another input, or of both inputs side by side
+    return keys != queries and bool(lengths & {keys, keys - queries})
+
+
+def _is_sequence(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() == 3 and x.is_floating_point()

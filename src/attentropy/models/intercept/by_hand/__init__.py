@@ -1,0 +1,1 @@
+"""Attention that models compute by hand, met at its softmax."""

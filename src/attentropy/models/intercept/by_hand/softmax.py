@@ -1,0 +1,168 @@
+"""Code that computes its attention by hand: its softmax is observed, and steered.
+
+While the tap is in, `softmax` of torch, torch.nn.functional, torch.special and of tensors reports
+rows of weights to the innermost running module if it is watched. What happens to the weights
+afterwards is not seen, so there is no output norm. Whether a softmax is attention is learned from
+the census of the first forward pass; without one, its shape and the name of the module decide.
+A steered module gets other logits.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attentropy.core.call import Call
+from attentropy.core.masks import Extent
+from attentropy.core.results import Stats
+from attentropy.core.weights import Softmax
+from attentropy.kernels.tiled.logits import wide
+from attentropy.models.intercept import candidates, early, registry, tracking
+from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
+from attentropy.models.intercept.census import Softmaxed, is_used
+from attentropy.models.intercept.compute import is_cross, leave
+from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
+from attentropy.models.record.accumulators import Owner
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import FAR, ModelMask, hidden_keys, read_table
+
+BY_HAND = "attention computed by hand"
+HOLDERS = (F, torch, torch.Tensor, torch.special)
+
+
+def hold(model: nn.Module | None = None) -> registry.Undo:
+    """Listen to softmax, until the function returned is called.
+
+    Args:
+        model: names that its own code has bound to softmax are listened to as well.
+    """
+    held = registry.hold("softmax", _apply)
+    return registry.together(held, early.hold(model, TAKEN))
+
+
+def _apply() -> registry.Undo:
+    return registry.together(
+        *(registry.replace(one, "softmax", _tapped(one.softmax)) for one in HOLDERS)
+    )
+
+
+def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # into memory that is there already, only a kernel writes: one of ours, called by a graph
+        if STATE.computing or not isinstance(input, Tensor) or kwargs.get("out") is not None:
+            return original(input, *args, **kwargs)
+        module = tracking.current()
+        dim: Any = args[0] if args else kwargs.get("dim")
+        if module is None or not _is_matrix(input, dim):
+            return original(input, *args, **kwargs)
+        with computing():
+            logits = _steered(module, input, dim)
+            weights = original(logits, *args, **kwargs)
+            _observe(module, logits, weights, dim)
+        return weights
+
+    return softmax
+
+
+def _is_matrix(x: Tensor, dim: Any) -> bool:
+    if not isinstance(dim, int) or x.dim() < 2 or not x.is_floating_point() or not x.numel():
+        return False
+    return dim % x.dim() >= x.dim() - 2 and x.shape[dim] > 1
+
+
+TAKEN = {id(one): (one, _tapped(one)) for one in (F.softmax, torch.softmax, torch.special.softmax)}
+"""What names that are bound early are replaced by."""
+
+
+def _attends(module: nn.Module, logits: Tensor, way: Hashable) -> bool:
+    """Is it attention? By what was learned of it, or else by its shape and the module's name."""
+    known = None if torch.compiler.is_compiling() else is_used(module, way)
+    if known is not None:
+        return known
+    if logits.dim() == 4:
+        return True
+    owner, changes = owner_of(module), changes_of(module)
+    name = owner.name if owner is not None else changes[0].touch.name if changes else ""
+    return logits.dim() > 2 and candidates.looks_like_attention(name, module)
+
+
+def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
+    """The logits as the module is steered to have them."""
+    changes = changes_of(module)
+    if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
+        return logits
+    refused = [why for change in changes if (why := change.not_by_softmax) is not None]
+    if refused or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
+        leave(module, f"{BY_HAND}, where {refused[0]}" if refused else BY_HAND)
+        return logits
+    layout = layout_of(module, logits, dim)
+    s = layout.rows(logits)
+    hidden = hidden_keys(s.detach())
+    for change in changes:
+        s = change.logits(s, hidden)
+    return layout.back(s)
+
+
+@torch.no_grad()
+def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> None:
+    owner = owner_of(module)
+    if owner is None or not owner.recorder.wants():
+        return
+    way = _way(owner, logits, dim)
+    owner.softmaxes += 1
+    census = owner.recorder.census
+    if census is None and not _attends(module, logits, way):
+        return
+    read = _read(module, layout_of(module, logits, dim), logits, weights)
+    commit = owner.recorder.prepare(owner, *read)
+    if STATE.held is not None:
+        STATE.held.append(commit)
+    elif census is not None:
+        census.softmax(weights, Softmaxed(module, BY_HAND, logits.shape[dim], commit, way))
+    else:
+        commit()
+
+
+def _way(owner: Owner | None, logits: Tensor, dim: int) -> Hashable:
+    return 0 if owner is None else owner.softmaxes, logits.dim(), dim % logits.dim()
+
+
+def _read(
+    module: nn.Module, layout: LogitsLayout, logits: Tensor, weights: Tensor
+) -> tuple[ModelCall, None, Stats]:
+    """A softmax as a call, and the statistics of its rows."""
+    p = layout.rows(wide(weights))
+    s = layout.rows(logits.detach()).to(p.dtype)
+    seen = ~hidden_keys(s)
+    extent = Extent(*layout.shape, s.device)
+    cross = layout.is_plain and is_cross(module, extent)
+    # without a place among the keys, the queries are read as those of cross-attention are
+    mask = read_table(seen, extent, cross=cross or not layout.is_plain)
+    mask = replace(mask, cross=cross, blind=s.amax(-1) < -FAR)
+    return ModelCall(_call(s, mask), mask), None, _stats(s, p, seen)
+
+
+def _call(s: Tensor, mask: ModelMask) -> Call:
+    """A call whose scores are 0, because nothing has a width, and whose bias are the logits."""
+    rows, keys = s[..., :0], s.mT[..., :0]
+    one = torch.ones(1, 1, 1, dtype=s.dtype, device=s.device)
+    return Call(rows, keys, keys, one, Softmax(), mask.seen, bias=s)
+
+
+def _stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
+    """Statistics of rows whose logits and weights [B,H,Q,K] are there already."""
+    top, argmax = s.max(-1)
+    entropy = torch.special.entr(p).sum(-1)
+    surprise = p.log().masked_fill_(p == 0, 0.0).add_(entropy[..., None])
+    return Stats(
+        entropy=entropy,
+        lse=s.logsumexp(-1),
+        max_logit=top,
+        argmax=argmax,
+        collision=p.square().sum(-1),
+        visible=seen.sum(-1),
+        varentropy=(p * surprise.square_()).sum(-1),
+    )

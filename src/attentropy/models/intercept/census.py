@@ -1,0 +1,245 @@
+"""What attention really ran: every operator of one forward pass, seen below all Python.
+
+Functions that are bound early, or that compute a softmax in other ways, pass by what is patched.
+The first forward pass of each kind therefore runs under a Census, which sees the operators of
+torch. It finds attention that nobody recorded, and follows the weights of each softmax: those that
+are never summed over keys in a matrix product are no attention.
+"""
+
+import weakref
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from attentropy.models.intercept.tracking import STATE, current
+
+PRODUCTS = {"bmm": 0, "mm": 0, "baddbmm": 1, "addmm": 1}  # place of the first factor
+SOFTMAX = ("_softmax", "_safe_softmax")
+CARRY = {
+    "mul", "mul_", "div", "div_", "add", "add_", "sub", "masked_fill", "masked_fill_", "where",
+    "clone", "_to_copy", "copy_", "native_dropout", "nan_to_num", "constant_pad_nd", "cat", "stack",
+    "index", "index_select", "gather", "scatter", "bernoulli", "rsub", "tril", "triu", "repeat",
+    "_unsafe_view", "as_strided", "slice_scatter", "select_scatter", "index_put", "index_put_",
+    "flip", "roll", "clamp", "relu",
+}  # fmt: skip
+ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
+
+
+@dataclass(eq=False)
+class Softmaxed:
+    """A softmax that ran.
+
+    Attributes:
+        module: the innermost tracked module.
+        how: the way in which it was computed, in words.
+        keys: number of outcomes of each row.
+        record: records it; None if it slipped by.
+        way: what tells softmax calls of the module apart.
+        used: its weights were summed over keys in a matrix product.
+    """
+
+    module: nn.Module | None
+    how: str
+    keys: int
+    record: Callable[[], None] | None = None
+    way: Hashable = None
+    used: bool = False
+
+
+class Census(TorchDispatchMode):
+    """Follows weights from each softmax to a product, and notes attention that slipped by."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """torch.compile refuses to run under other modes."""
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Softmaxed] = []
+        self.kernels: list[tuple[nn.Module, str]] = []
+        self._marks: dict[int, tuple[StorageWeakRef, list[Softmaxed]]] = {}
+        self._logs: dict[int, tuple[StorageWeakRef, str]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if not STATE.computing:
+            with suppress(Exception):  # nothing of ours may end a forward pass of the user
+                self._see(func, args, kwargs, out)
+        return out
+
+    def softmax(self, weights: Tensor, one: Softmaxed) -> None:
+        """Follow the weights of a softmax.
+
+        Args:
+            weights: its result.
+            one: what is known of it.
+        """
+        self.found.append(one)
+        self._mark(weights, [one])
+
+    def slipped(self) -> list[tuple[nn.Module, str]]:
+        """Modules that attended unseen, and how."""
+        softmax = [
+            (one.module, one.how)
+            for one in self.found
+            if one.used and one.record is None and one.module is not None
+        ]
+        return [*softmax, *self.kernels]
+
+    def _see(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        name = getattr(getattr(func, "overloadpacket", func), "__name__", str(func))
+        result = out[0] if isinstance(out, tuple | list) and out else out
+        if not isinstance(result, Tensor):
+            return
+        if name in SOFTMAX:
+            self._slipped(result, args, "a softmax bound early")
+        elif name == "_log_softmax":
+            self._logs[_key(result)] = StorageWeakRef(result.untyped_storage()), "log"
+        elif name == "exp":
+            self._exp(args[0], result)
+        elif name in PRODUCTS:
+            self._product(args[PRODUCTS[name] :][:2])
+        elif name in CARRY:
+            self._carry(name, args, result)
+        elif any(part in name for part in ATTENTION) and "backward" not in name:
+            self._kernel(func, name)
+
+    def _slipped(self, weights: Tensor, args: tuple[Any, ...], how: str) -> None:
+        if STATE.held is None:
+            dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+            self.softmax(weights, Softmaxed(current(), how, weights.shape[dim]))
+
+    def _exp(self, x: Tensor, out: Tensor) -> None:
+        if x.dim() < 2 or not x.is_floating_point():
+            return
+        if _key(x) in self._logs:
+            self._slipped(out, (), "log_softmax(...).exp()")
+        else:
+            self._logs[_key(out)] = StorageWeakRef(out.untyped_storage()), "exp"
+
+    def _product(self, factors: tuple[Any, ...]) -> None:
+        """A product sums over the last dimension of its first factor.
+
+        Weights may come without a sink, or in pieces that are multiplied by values of their own.
+        A product with a parameter is a layer, and sums no values.
+        """
+        left, right = factors
+        if not any(isinstance(x, nn.Parameter) for f in factors for x in (f, f._base)):
+            for one in (*self._of(left), *self._of(right)):
+                one.used = one.used or left.shape[-1] <= one.keys
+
+    def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+        given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+        carried = [one for x in given for one in self._of(x)]
+        if carried:
+            self._mark(out, carried)
+        elif (
+            name in ("div", "div_", "mul") and self._logs.get(_key(given[0]), ("", ""))[1] == "exp"
+        ):
+            total = out.detach().double().sum(-1)
+            if out.dim() > 2 and out.shape[-1] > 1 and bool((total - 1).abs().amax() < 1e-4):
+                self._slipped(out, (), "exp(s) / sum(exp(s))")
+
+    def _kernel(self, func: Any, name: str) -> None:
+        module = current()
+        if module is not None and STATE.held is None:
+            space = getattr(func, "namespace", "")
+            self.kernels.append((module, name if space in ("", "aten") else f"{space}::{name}"))
+
+    def _mark(self, x: Tensor, ones: list[Softmaxed]) -> None:
+        key = _key(x)
+        known = self._marks.get(key)
+        if known is None:
+            known = self._marks[key] = StorageWeakRef(x.untyped_storage()), []
+        known[1].extend(one for one in ones if one not in known[1])
+
+    def _of(self, x: Any) -> list[Softmaxed]:
+        if not isinstance(x, Tensor) or not self._marks:
+            return []
+        known = self._marks.get(_key(x))
+        return [] if known is None else list(known[1])
+
+
+def _key(x: Tensor) -> int:
+    """A storage; its number is not given to another one while it is referred to, even weakly."""
+    return int(x.untyped_storage()._cdata)
+
+
+_counted: "weakref.WeakKeyDictionary[nn.Module, set[Hashable]]" = weakref.WeakKeyDictionary()
+_uses: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, bool]]" = weakref.WeakKeyDictionary()
+_slips: "weakref.WeakKeyDictionary[nn.Module, str]" = weakref.WeakKeyDictionary()
+
+
+def learn(one: Softmaxed) -> None:
+    """Remember whether a softmax of a module is attention.
+
+    Args:
+        one: what a census has found of it.
+    """
+    if one.module is not None and one.way is not None:
+        _uses.setdefault(one.module, {})[one.way] = one.used
+
+
+def is_used(module: nn.Module, way: Hashable) -> bool | None:
+    """Is a softmax of a module attention? None if no census has seen it.
+
+    Args:
+        module: computes the softmax.
+        way: what tells its softmax calls apart.
+    """
+    known = _uses.get(module)
+    return None if known is None else known.get(way)
+
+
+def slip(module: nn.Module, how: str) -> None:
+    """Remember that a module attends unseen.
+
+    Args:
+        module: the module.
+        how: the way in which it attends, in words.
+    """
+    _slips[module] = how
+
+
+def slip_of(module: nn.Module) -> str | None:
+    """How a module attends unseen; None if nothing is known of it.
+
+    Args:
+        module: the module.
+    """
+    return _slips.get(module)
+
+
+def is_new(model: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Has no census been taken of calls of this kind? It counts as taken from then on.
+
+    Args:
+        model: the whole model.
+        args: positional arguments of its call.
+        kwargs: keyword arguments of its call.
+    """
+    given = (*enumerate(args), *kwargs.items())
+    kind = (model.training, torch.is_grad_enabled(), tuple(_kind(k, x) for k, x in given))
+    known = _counted.setdefault(model, set())
+    if kind in known:
+        return False
+    known.add(kind)
+    return True
+
+
+def _kind(name: Any, x: Any) -> Hashable:
+    if not isinstance(x, Tensor):
+        return name, type(x).__name__, x if isinstance(x, bool | str) else x is None
+    return name, x.dtype, tuple(size == 1 for size in x.shape)

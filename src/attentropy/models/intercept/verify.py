@@ -1,0 +1,132 @@
+"""Is our attention that of the model? Compared on the first call, and remembered.
+
+The first call that a module makes in each way (operator, type, heads, form of the mask, ...) is
+computed twice, by the model's own function and by attend(). If both agree to rounding, attend()
+serves such calls from then on. If not, the model's own function does, for good, and the reason is
+kept. The verdicts of a module live as long as the module.
+"""
+
+import weakref
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MODES = ("first", "always", "never")
+# relative to the largest output; functions of models round logits to their own type
+TOLERANCE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+Verdict = str | None
+"""Why the model's own function serves; "" if attend() does; None if it is not known yet."""
+
+_verdicts: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, str]]" = weakref.WeakKeyDictionary()
+
+
+def verdict(module: nn.Module, way: Hashable) -> Verdict:
+    """What is known of a module's calls of one way.
+
+    Args:
+        module: makes the calls.
+        way: what tells its calls apart.
+    """
+    known = _verdicts.get(module)
+    return None if known is None else known.get(way)
+
+
+def is_known(module: nn.Module) -> bool:
+    """Have calls of a module been compared?
+
+    Args:
+        module: makes the calls.
+    """
+    return module in _verdicts
+
+
+def remember(module: nn.Module, way: Hashable, reason: str) -> None:
+    """Keep a verdict; one against attend() is never taken back.
+
+    Args:
+        module: makes the calls.
+        way: what tells its calls apart.
+        reason: "" if both agree.
+    """
+    known = _verdicts.setdefault(module, {})
+    known[way] = known.get(way) or reason
+
+
+def forget(module: nn.Module) -> None:
+    """Verify the calls of a module and of all inside of it again.
+
+    Args:
+        module: any module.
+    """
+    for one in module.modules():
+        _verdicts.pop(one, None)
+
+
+@torch.no_grad()
+def difference(own: Tensor, ours: Tensor) -> str:
+    """Why two outputs are not the same, in words; "" if they agree to rounding.
+
+    Args:
+        own: of the model's own function.
+        ours: of attend().
+    """
+    if own.dtype != ours.dtype:
+        return f"its output is of {own.dtype}, and that of attend() of {ours.dtype}"
+    if own.shape != ours.shape:
+        return (
+            f"its output has the shape {list(own.shape)}, and that of attend() {list(ours.shape)}"
+        )
+    if not own.numel():
+        return ""
+    wide = torch.promote_types(own.dtype, torch.float32)
+    a, b = own.detach().to(wide), ours.detach().to(wide)
+    if not torch.equal(a.isfinite(), b.isfinite()):
+        return "its output is finite elsewhere than that of attend()"
+    a, b = (x.nan_to_num(0.0, 0.0, 0.0) for x in (a, b))
+    size, apart = float(a.abs().amax()), float((a - b).abs().amax())
+    if apart <= TOLERANCE.get(own.dtype, 1e-4) * size:
+        return ""
+    return (
+        f"its output differs from that of attend() by {apart / max(size, 1e-300):.2g} of its size"
+    )
+
+
+def form(mask: Any) -> Hashable:
+    """What tells masks apart: none, their type, and which dimensions are 1.
+
+    Args:
+        mask: of a call.
+    """
+    if not isinstance(mask, Tensor):
+        return type(mask).__name__
+    return mask.dtype, tuple(size == 1 for size in mask.shape)
+
+
+def sizes(q: Tensor, k: Tensor, v: Tensor) -> Hashable:
+    """What tells tensors of a call apart: type, heads, widths, and one query from several.
+
+    Args:
+        q: queries [...,Q,D].
+        k: keys [...,K,D].
+        v: values [...,K,Dv].
+    """
+    one, square = q.shape[-2] == 1, q.shape[-2] == k.shape[-2]
+    heads = (q.shape[-3], k.shape[-3]) if q.dim() > 3 and k.dim() > 3 else ()
+    return (
+        q.dtype,
+        torch.is_autocast_enabled(),
+        q.dim(),
+        heads,
+        q.shape[-1],
+        v.shape[-1],
+        one,
+        square,
+    )

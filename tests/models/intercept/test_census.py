@@ -1,0 +1,134 @@
+"""Attention that slips by what is patched is found below it."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import attentropy as at
+from attentropy.models.intercept import census
+
+X = torch.randn(2, 3, 6, 4)
+
+
+class Attends(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+
+class Weighs(nn.Module):
+    """Attention whose weights are made by a function that is kept in the module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x @ x.mT) @ x
+
+
+def by_hand(s):
+    e = (s - s.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+SLIPS = {
+    "a softmax bound early": functools.partial(torch.softmax, dim=-1),
+    r"log_softmax\(...\).exp\(\)": lambda s: s.log_softmax(-1).exp(),
+    r"exp\(s\) / sum\(exp\(s\)\)": by_hand,
+}
+
+
+@pytest.mark.parametrize("how", SLIPS)
+@torch.no_grad()
+def test_what_slips_by_is_named_every_time(how):
+    model = nn.Sequential(Attends(), Weighs(SLIPS[how]))
+    plain = model(X)
+    for _ in range(2):  # the second watch remembers
+        w = at.watch(model).start()
+        assert torch.equal(model(X), plain) or _
+        with pytest.warns(RuntimeWarning, match=rf"nothing was recorded of 1 \({how}\)"):
+            w.stop()
+        assert {row.layer for row in w.heads()} == {"0"}
+
+
+@torch.no_grad()
+def test_an_operator_bound_in_a_closure_is_named():
+    kept = F.scaled_dot_product_attention
+    model = nn.Sequential(Attends(), Weighs(lambda s: s.softmax(-1)))
+    model[1].forward = lambda x: kept(x, x, x)
+    w = at.watch(model).start()
+    model(X)
+    with pytest.warns(RuntimeWarning, match=r"nothing was recorded of 1 \(.*scaled_dot_product"):
+        w.stop()
+
+
+@torch.no_grad()
+def test_weights_are_followed_to_the_product():
+    model = nn.Sequential(Weighs(lambda s: F.dropout(s.softmax(-1).to(torch.float32), 0.0).clone()))
+    with at.watch(model) as w:
+        model(X)
+    assert {row.rows for row in w.heads()} == {12}
+
+
+@torch.no_grad()
+def test_weights_may_be_multiplied_in_pieces_and_routers_are_no_attention():
+    class Pieces(nn.Module):
+        num_heads = 3
+
+        def __init__(self):
+            super().__init__()
+            self.experts = nn.Linear(4, 4)
+
+        def forward(self, x):
+            p = (x @ x.mT).softmax(-1)
+            x = p[..., :4] @ x[..., :4, :] + p[..., 4:] @ x[..., 4:, :]
+            return x + F.linear(x.softmax(-1)[..., :3].contiguous(), self.experts.weight[:, :3])
+
+    model = nn.Sequential(Pieces())
+    with at.watch(model) as w:
+        model(X)
+    assert {(row.call, row.rows) for row in w.heads()} == {(0, 12)}
+
+
+def test_a_census_is_taken_of_each_kind_of_call_once():
+    model = nn.Linear(2, 2)
+    assert census.is_new(model, (torch.ones(3, 2),), {})
+    assert not census.is_new(model, (torch.ones(5, 2),), {})
+    assert census.is_new(model, (torch.ones(1, 2),), {})
+    assert census.is_new(model, (torch.ones(3, 2),), {"use_cache": True})
+    assert census.is_new(model.eval(), (torch.ones(3, 2),), {})
+
+
+def test_gradients_and_interrupts_pass_through():
+    model = nn.Sequential(nn.Linear(4, 4), Weighs(lambda s: s.softmax(-1)))
+    model(X).sum().backward()
+    want = model[0].weight.grad.clone()
+    model.zero_grad()
+    with at.watch(model):
+        model(X).sum().backward()
+    assert torch.equal(model[0].weight.grad, want)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    other = nn.Sequential(Weighs(stop))
+    with pytest.raises(KeyboardInterrupt), at.watch(other):
+        other(X)
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+@pytest.mark.whole
+@torch.no_grad()
+def test_compiled_functions_inside_of_a_model_run():
+    torch._dynamo.reset()
+    act = torch.compile(lambda x: F.gelu(x) * 2, fullgraph=True, backend="eager")
+    model = nn.Sequential(Attends())
+    model.forward = lambda x: act(model[0](x))
+    plain = model(X)
+    torch._dynamo.reset()
+    with at.watch(model):
+        assert torch.equal(model(X), plain)
+    torch._dynamo.reset()

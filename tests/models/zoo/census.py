@@ -1,0 +1,195 @@
+"""Every architecture of the installed transformers, and models of other libraries: listed, built
+small, and tried.
+"""
+
+import time
+import warnings
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from tests.models.zoo.feeds import fitted
+from tests.models.zoo.libraries import SUBJECTS, missing
+from tests.models.zoo.shrink import LEVELS, small
+from tests.models.zoo.trial import verdict
+
+LARGEST = 70_000_000  # parameters of a model
+SOFT = {"mobilebert": 0.3, "patchtst": 0.3}  # sharper weights leave one key to each row
+BASE = "MODEL_MAPPING_NAMES"
+GENERATORS = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An architecture of transformers with the classes that can stand for it, of which the first that
+    builds is tried; or a subject of another library, which has none.
+    """
+
+    architecture: str
+    models: tuple[str, ...] = ()
+
+
+@dataclass
+class Subject:
+    """A model that was built.
+
+    Attributes:
+        model: the module.
+        run: calls it once, the same way each time.
+        dtype: of its numbers.
+        tokens: True where a token is no padding [B,N]; None without padding.
+        fed: names of its inputs.
+    """
+
+    model: torch.nn.Module
+    run: object
+    dtype: torch.dtype
+    tokens: torch.Tensor | None = None
+    fed: list = field(default_factory=list)
+
+
+@dataclass
+class Record:
+    """One line of the cache: an entry and its verdict."""
+
+    architecture: str
+    model: str = ""
+    verdict: str = "not built"
+    why: str = ""
+    kinds: list = field(default_factory=list)
+    operators: int = 0
+    changed: dict = field(default_factory=dict)
+    error: float | None = None
+    told: list = field(default_factory=list)
+    steered: str = ""
+    fed: list = field(default_factory=list)
+    dtype: str = ""
+    seconds: float = 0.0
+
+
+def architectures():
+    """Architectures of transformers that have a model of their own, in the order of their names."""
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    names = {
+        n for n in dir(modeling_auto) if n.startswith("MODEL_") and n.endswith("MAPPING_NAMES")
+    }
+    tables = [BASE, *GENERATORS, *sorted(names - {BASE, *GENERATORS})]
+    found = {}
+    for architecture, config in sorted(CONFIG_MAPPING_NAMES.items(), key=lambda pair: len(pair[0])):
+        models = [m for t in tables for m in _names(getattr(modeling_auto, t).get(architecture))]
+        models = tuple(dict.fromkeys(models))
+        if models:
+            found.setdefault((config, models[0]), Entry(architecture, models))
+    return sorted(found.values(), key=lambda entry: entry.architecture)
+
+
+def others():
+    """Models of other libraries."""
+    return [Entry(name) for name in SUBJECTS]
+
+
+def _names(value):
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def built(entry):
+    """A small model of an entry, with a call that it takes; raises the first error otherwise."""
+    first = None
+    for dtype in (torch.float64, torch.float32):
+        for name in entry.models[:2] or [None]:
+            for level in LEVELS if name else LEVELS[:1]:
+                try:
+                    return (
+                        _of_transformers(entry, name, level, dtype)
+                        if name
+                        else _other(entry, dtype)
+                    )
+                except Exception as error:
+                    first = first or error
+    raise RuntimeError(f"{type(first).__name__}: {first}")
+
+
+def _of_transformers(entry, name, level, dtype):
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    torch.manual_seed(7)
+    torch.set_default_dtype(dtype)
+    kind = getattr(transformers, name)
+    config = small(CONFIG_MAPPING[entry.architecture], level)
+    config._experts_implementation = "eager"  # grouped products have no double
+    count = _parameters(kind, config)
+    if count > LARGEST:
+        raise MemoryError(f"{count} parameters at level {level}")
+    model = kind(config).to(dtype).eval()
+    sharpen(model, SOFT.get(entry.architecture, 1.5))
+    with torch.no_grad():
+        inputs = fitted(model, lambda batch: _forward(model, batch))
+    return Subject(model, lambda: _forward(model, inputs), dtype, fed=list(inputs))
+
+
+def _other(entry, dtype):
+    package = missing(entry.architecture)
+    if package:
+        raise ModuleNotFoundError(f"{package} is not installed")
+    torch.manual_seed(7)
+    torch.set_default_dtype(dtype)
+    model, run, *tokens = SUBJECTS[entry.architecture]()
+    sharpen(model)
+    with torch.no_grad():
+        run()
+    return Subject(model, run, next(model.parameters()).dtype, *tokens)
+
+
+def _parameters(kind, config):
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sum(p.numel() for p in kind(config).parameters())
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return 0
+
+
+def sharpen(model, gain=1.5):
+    """Weights that make attention sharp enough to tell errors."""
+    torch.manual_seed(8)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if type(parameter.data) is not torch.Tensor or not parameter.is_floating_point():
+                continue  # quantised
+            if parameter.dim() >= 2:
+                parameter.normal_(std=gain * max(1, parameter[0].numel()) ** -0.5)
+            elif "sink" in name:
+                parameter.normal_()
+
+
+def _forward(model, batch):
+    torch.manual_seed(5)
+    return model(**batch)
+
+
+def trial(entry):
+    """The record of one entry."""
+    began, before = time.process_time(), torch.get_default_dtype()
+    record = Record(entry.architecture, *entry.models[:1])
+    try:
+        subject = built(entry)
+    except Exception as error:
+        record.why = str(error)[:300]
+    else:
+        record.model, record.fed = type(subject.model).__name__, subject.fed
+        record.dtype = str(subject.dtype).removeprefix("torch.")
+        found = verdict(subject.model, subject.run, dtype=subject.dtype, tokens=subject.tokens)
+        vars(record).update(asdict(found))
+    finally:
+        torch.set_default_dtype(before)
+    record.seconds = round(time.process_time() - began, 2)
+    return record

@@ -1,0 +1,86 @@
+"""docs/models.md: which models are exact, from the caches of the zoo."""
+
+from collections import Counter
+
+NONE = ("not built", "no attention", "not repeatable", "harness")
+HEAD = """# Models
+
+Architectures of transformers {version}, and models of other libraries, are built small with random
+weights and run in double: plain, watched, with a steering that changes nothing (`temperature=1.0`), and
+undone. The entropies that `at.watch` reports are compared with those of every softmax that torch really
+computed, seen by a dispatch mode that shares no code with the library. This page is written by
+
+```sh
+python -m tests.models.zoo --jobs 2 --page docs/models.md
+```
+
+which goes on where it ended: `build/zoo` holds one JSON line per model. `--only bert,llama --again` tries
+some of them anew.
+
+A model is **exact** if its output is unchanged (1e-6 of its largest value; 1e-3 for the few that run in
+single precision only), if `undo()` restores every bit, and if every attention operator that ran is
+recorded with its entropies to 2e-5 and its number of rows. *Unseen, named*: some operators were not
+recorded, and the watch says so. *Pooled*: numbers of several operators stand in one row. *False rows*:
+rows of something that is no attention.
+"""
+
+
+def page(transformers, libraries, *, version, listed):
+    """The text of the page.
+
+    Args:
+        transformers: records of its architectures.
+        libraries: records of models of other libraries.
+        version: of transformers.
+        listed: number of its architectures that have a model of their own.
+    """
+    parts = [HEAD.format(version=version)]
+    if len(transformers) < listed:
+        parts.append(PART.format(tried=len(transformers), listed=listed))
+    parts.append(summary("transformers", transformers))
+    parts += [summary("other libraries", libraries), "## Other libraries\n", table(libraries)]
+    parts += ["## transformers\n", table([r for r in transformers if r["verdict"] != "not built"])]
+    unbuilt = [r for r in transformers if r["verdict"] == "not built"]
+    if unbuilt:
+        parts += ["## Not built\n", UNBUILT, table(unbuilt)]
+    return "\n".join(parts)
+
+
+PART = """The tables hold {tried} of the {listed} architectures that transformers lists: the census was not
+finished. The command above goes on with the rest.
+"""
+UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
+architectures it found none that runs; nothing is said of them.
+"""
+
+
+def summary(what, records):
+    """Counts, with the share of models with attention that are exact."""
+    counts = Counter(r["verdict"] for r in records)
+    attending = [r for r in records if r["verdict"] not in NONE]
+    exact = sum(r["verdict"] == "exact" for r in attending)
+    share = f"{exact} of {len(attending)} ({exact / max(1, len(attending)):.1%})"
+    lines = [f"**{what}**: {len(records)} models; exact {share} of those with attention.\n"]
+    lines += ["| verdict | models |", "|---|---|"]
+    lines += [f"| {name} | {count} |" for name, count in counts.most_common()]
+    return "\n".join(lines) + "\n"
+
+
+def table(records):
+    """One line for each model."""
+    lines = [
+        "| architecture | model | kinds | operators | verdict | why |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in sorted(records, key=lambda r: r["architecture"].lower()):
+        cells = r["architecture"], r["model"], ", ".join(r["kinds"]), r["operators"], r["verdict"]
+        lines.append("| " + " | ".join(map(str, cells)) + f" | {_plain(r['why'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text):
+    """Text for one cell of a table."""
+    text = " ".join(str(text).split())[:160]
+    for sign in "|<>*_`[]{}$\\":
+        text = text.replace(sign, f"&#{ord(sign)};")
+    return text
