@@ -11,7 +11,7 @@ from attentropy.lab.embedded import load_embedded, sample_bytes
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.losses.tokens import token_losses, truncated_losses
 from attentropy.models.steer.changes import Planned
-from tests.models.zoo import ROPE_HEAD
+from tests.models.zoo.chosen import ROPE_HEAD
 
 LENGTHS = [16, 64, 128]
 

@@ -124,7 +124,7 @@ def test_the_same_scores_without_a_window_are_called_blurring():
     for seed in range(10):
         torch.manual_seed(seed)
         rows = rows_at(sharp(Tiny()), LENGTHS[0], seed)
-        assert [f.name for f in at.diagnose(rows)] == ["blurring with length"]
+        assert [f.name for f in at.diagnose(rows)] == ["entropy grows with length"]
 
 
 def test_diagnose_and_scan_use_the_same_slope():
@@ -134,4 +134,4 @@ def test_diagnose_and_scan_use_the_same_slope():
     scan = at.scan(model, ids, lengths=[16, 64, 256])
     found = slopes(row for measure in scan.measures for row in measure.rows)
     assert [slope for layer in scan.slopes for slope in layer] == list(found.values())
-    assert [f.name for f in scan.findings] == ["blurring with length"]
+    assert [f.name for f in scan.findings] == ["entropy grows with length"]

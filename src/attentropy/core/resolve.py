@@ -131,7 +131,7 @@ def _resolved(q: Tensor, k: Tensor, v: Tensor, options: Options, share: Share | 
     q, k, v = _autocast(q, k, v)
     check_tensors(q, k, v)
     weights = _weights(options)
-    prepared = _prepare(q, k, options, weights)
+    prepared = _prepare(q, k, options, weights, whole=share is None)
     batch, heads, queries, _ = q.shape
     sizes = (queries, k.shape[2]) if share is None else share[:2]
     extent = Extent(batch, heads, *sizes, q.device)
@@ -298,13 +298,13 @@ def _adds(mask: MaskLike | Visibility | None) -> bool:
     return isinstance(mask, Mask | Visibility) and mask.added is not None
 
 
-def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights) -> Prepared:
+def _prepare(q: Tensor, k: Tensor, options: Options, weights: Weights, *, whole: bool) -> Prepared:
     score = Dot() if options.score is None else options.score
     check_score(score)
     if isinstance(weights, Kernelised):
         if not isinstance(score, Dot):
             raise UnsupportedError(f"Kernelised weights take the dot score only, not {score}")
-        return Prepared(*weights.features(q, k))
+        return Prepared(*weights.features(q, k, whole=whole))
     return score.prepare(q, k)
 
 

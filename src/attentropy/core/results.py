@@ -7,7 +7,7 @@ name gives its shape.
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -117,11 +117,13 @@ class Stats:
     mass: Tensor | None = field(default_factory=lambda: None)
     varentropy: Tensor | None = field(default_factory=lambda: None)
 
-    def __getattr__(self, name: str) -> Any:
-        # called for what is absent, and for a property that reads what is absent
-        if name in KNOWN:
-            raise NotAskedError(name)
-        raise AttributeError(f"Stats has no {name!r}")
+    if not TYPE_CHECKING:  # a checker would take every name for a statistic
+
+        def __getattr__(self, name: str) -> Any:
+            # called for what is absent, and for a property that reads what is absent
+            if name in KNOWN:
+                raise NotAskedError(name)
+            raise AttributeError(f"Stats has no {name!r}")
 
     def __repr__(self) -> str:
         return f"Stats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"

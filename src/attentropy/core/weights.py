@@ -157,7 +157,7 @@ class Kernelised(Weights):
                 "Kernelised: feature", f"a function or one of {sorted(FEATURES)}", self.feature
             )
 
-    def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def features(self, q: Tensor, k: Tensor, *, whole: bool = True) -> tuple[Tensor, Tensor]:
         """phi(q) and phi(k) in float32 or better, about 1 in size.
 
         Each query, and the keys of each head, are divided by a number that the weights do not
@@ -166,9 +166,11 @@ class Kernelised(Weights):
         Args:
             q: queries [B,H,Q,D].
             k: keys [B,Hk,K,D].
+            whole: False where k is a part of the keys, whose features stay as they are: other
+                parts would be divided by another number.
         """
         of_q, of_k = (self.phi(x if x.dtype == torch.float64 else x.float()) for x in (q, k))
-        return _by_largest(of_q, (-1,)), _by_largest(of_k, (-2, -1))
+        return _by_largest(of_q, (-1,)), _by_largest(of_k, (-2, -1)) if whole else of_k
 
     def phi(self, x: Tensor) -> Tensor:
         """The feature map, checked to keep the leading shape.

@@ -13,14 +13,15 @@ def attended(call: Call, rows: Rows) -> Attended:
         call: a resolved call.
         rows: what a kernel returned for it.
     """
+    features = isinstance(call.weights, Kernelised)  # divided by their size: there are no logits
     stats = Stats(
         entropy=rows.entropy,
         lse=rows.lse,
-        max_logit=rows.max_logit,
+        max_logit=None if features else rows.max_logit,
         argmax=rows.argmax,
         collision=rows.collision,
         visible=call.visible.expand(call.q.shape[:3]),
-        mass=None if isinstance(call.weights, Kernelised) else rows.mass,
+        mass=None if features else rows.mass,
         varentropy=rows.varentropy,
     )
     found = Attended(rows.out, stats)

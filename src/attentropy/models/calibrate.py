@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.models.factors import LEAST, MOST, next_factors, solved
-from attentropy.models.losses.cause import LAST
+from attentropy.models.losses.breaking import LAST
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.losses.reading import logits_of
 from attentropy.models.losses.tokens import next_token_losses, token_losses, truncated_losses

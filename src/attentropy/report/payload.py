@@ -9,8 +9,7 @@ from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
 from attentropy.scans.judging import words
-from attentropy.scans.judging.remedies import PLAN
-from attentropy.scans.schema import Measure, Scan
+from attentropy.scans.schema import PLAN, Measure, Scan
 
 SHOWN = tuple(name for name, one in TABLE.items() if one.shown)
 DESCRIBED = {name: {**to_builtins(one), "shades": one.shades} for name, one in TABLE.items()}

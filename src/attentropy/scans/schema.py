@@ -22,6 +22,9 @@ from attentropy.scans.errors import ScanError
 
 HeadTable = list[list[float | None]]
 
+PLAN = "plan of calibrate"
+"""The name of the remedy that a plan is."""
+
 
 class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
     """The model that was scanned.

@@ -74,7 +74,7 @@ def expected_varentropy(n: Any, spread: Any) -> Any:
         spread: x, the standard deviation of the scaled scores of a row.
 
     >>> expected_varentropy(1024, 1.0)
-    0.99417148...
+    0.99219778...
     """
     return _moment(n, spread, "varentropy")
 
@@ -205,7 +205,7 @@ def varentropy_limit(n: Any, spread: Any) -> Any:
         spread: x, the standard deviation of the scaled scores of a row.
 
     >>> varentropy_limit(1000000, 10.0)
-    2.7836...
+    2.83897...
     """
     at_least("n", n, 1)
     at_least("spread", spread, 0)

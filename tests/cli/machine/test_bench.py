@@ -36,8 +36,10 @@ def test_without_a_gpu_one_sentence_and_exit_code_1(monkeypatch):
     assert result.stderr == "Error: device='cuda': torch finds no CUDA device on this machine\n"
 
 
-def test_on_a_gpu_the_same_table(monkeypatch):
+def test_on_a_gpu_the_same_table_and_a_file_to_send(monkeypatch, tmp_path):
     small(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cuda, "describe", lambda: {"gpu": "a card"})
     seen = []
 
     def measure(case, **given):
@@ -57,3 +59,5 @@ def test_on_a_gpu_the_same_table(monkeypatch):
     for name in ("SDPA flash", "SDPA cuDNN", "FlexAttention (lse, max)", "triton"):
         assert name in result.stdout
     assert "without SDPA cuDNN: not on this card" in result.stderr
+    sent = json.loads((tmp_path / "attentropy_gpu.json").read_text())
+    assert sent["machine"]["gpu"] == "a card"

@@ -290,17 +290,6 @@ def test_calibration_needs_a_longer_length(call, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_cannot_be_changed_is_refused_before_it_is_measured(
-    call, tmp_path, monkeypatch
-):
-    from attentropy.scans import scan as module
-
-    monkeypatch.setattr(module, "measure", lambda *a, **k: pytest.fail("measured"))
-    message = failed(call("--lengths", "16,64", "--calibrate", model="scans.tiny:by_hand"))
-    assert "--calibrate takes models whose attention can be changed, and Tiny computes" in message
-    assert not (tmp_path / "out").exists()
-
-
 def test_attention_by_hand_is_scanned_and_reported(call, tmp_path):
     result = call("--lengths", "16,32", "--json", model="scans.tiny:by_hand")
     assert result.exit_code == 0, result.output
@@ -312,14 +301,11 @@ def test_attention_by_hand_is_scanned_and_reported(call, tmp_path):
     assert unknown == [None, None]  # log n / d of a head whose d is not seen
 
 
-@pytest.mark.filterwarnings("default:attentropy")
-def test_parts_that_cannot_be_changed_are_told_in_one_line(call, tmp_path):
+def test_attention_by_hand_is_calibrated_too(call, tmp_path):
     result = call("--lengths", "16,32,64", "--calibrate", "--json", model="scans.tiny:half_by_hand")
     assert result.exit_code == 0, result.output
-    told = [line for line in result.stderr.splitlines() if "left alone" in line]
-    assert len(told) == 1
-    assert told[0].startswith("Warning: steer() left alone layers.0 (attention computed by hand)")
-    assert list(load(tmp_path / "out").plan.factors) == ["layers.1"]
+    assert "left alone" not in result.stderr
+    assert list(load(tmp_path / "out").plan.factors) == ["layers.0", "layers.1"]
 
 
 def test_calibration_of_a_model_that_cannot_read_says_so(call):

@@ -20,7 +20,7 @@ def test_one_claim():
 
 def test_json_of_a_source():
     rows = json.loads(call("--source", "ID", "--json").stdout)
-    assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 13)]
+    assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 15)]
     assert all(row["agrees"] and row["verdict"] == "holds" and row["numbers"] for row in rows)
     assert set(rows[0]) == {
         "id", "source", "statement", "expected", "verdict", "agrees", "correction", "numbers"

@@ -23,8 +23,9 @@ def test_watch_as_json(call, run):
     assert data["alerts"][0]["text"] == "logits reached 60"
 
 
-def test_columns_are_the_logged_means_of_the_table(call, run):
-    shown = " ".join(call("watch", run).split())
+def test_columns_are_the_logged_means_of_the_table(call, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = call("watch", run)
     for one in TABLE.values():
         if "mean" in one.logged:
             assert one.label.split()[0].lower() in shown

@@ -147,7 +147,6 @@ def test_output_follows_the_layout_of_queries():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"dropout": 0.1}, "dropout"),
         ({"additive": torch.ones(1, 8)}, "the additive score"),
         ({"q": torch.ones(1, 1, 4, 8, dtype=torch.float64)}, "float64 inputs"),
         ({"q": torch.ones(1, 1, 4, 8, device="meta")}, "inputs on meta"),

@@ -48,9 +48,10 @@ def results(config):
 
 @pytest.mark.parametrize("config", [*CHOICES[1:], PARTS], ids=str)
 def test_tile_sizes_change_nothing(config):
+    # the squares of varentropy are summed about the largest logit, and lose digits with their size
     want = results(CHOICES[0])
     for a, b in zip(results(config), want, strict=True):
-        torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
 
 
 def test_the_interpreter_takes_the_parts_of_the_configuration(monkeypatch):

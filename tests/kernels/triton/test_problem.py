@@ -22,8 +22,6 @@ def test_sizes():
     assert made.keys == 11
     assert made.width == 16
     assert made.precise
-    assert made.bucket == problem(*tensors(10, 12)).bucket
-    assert made.bucket != problem(*tensors(9, 17)).bucket
 
 
 @pytest.mark.parametrize(
@@ -56,8 +54,8 @@ def test_terms_have_strides_of_zero_where_they_broadcast():
     bias, lo = torch.randn(1, 2, 1, 11), torch.zeros(1, 1, 9, dtype=torch.int32)
     terms = problem(q, k, v, bias=bias, lo=lo, softcap=3.0, scale=torch.rand(1, 2, 1)).terms()
     assert terms.bias[1:] == (0, 11, 0, 1)
-    assert terms.lo[1:] == (0, 0, 1)
-    assert terms.scale[1:] == (0, 1, 0)
+    assert terms.lo[1:] == (0, None, 1)  # the heads of an entry see the same keys
+    assert terms.scale[1:] == (0, 1, None)
     assert terms.softcap == 3.0
     assert (terms.queries, terms.keys) == (9, 11)
     assert terms.mask is terms.hi is terms.relative is terms.slopes is None

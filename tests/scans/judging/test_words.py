@@ -1,8 +1,7 @@
 import pytest
 
-from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.cause import Cause, Gap
 from attentropy.models.losses.paired import Paired
-from attentropy.models.losses.probes import Gap
 from attentropy.models.slope import Slope
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Verdict

@@ -123,17 +123,24 @@ class _Taker(Recorder):
         self.rows = rows
         self.heads: list[Head] = []
 
-    def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
-        super().record(owner, asked, out, stats)
+    def prepare(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> Callable[[], None]:
+        commit = super().prepare(owner, asked, out, stats)
         call = asked.call
         queries, keys = call.q.shape[2], call.k.shape[2]
         if asked.is_cross or queries != keys or stats.lse is None:
-            return
+            return commit
         s = row_logits(call, slice(max(0, queries - self.rows), queries))
         v = call.v.repeat_interleave(s.shape[1] // call.v.shape[1], 1)
-        for head in range(s.shape[1]):
-            values = None if asked.is_by_hand else v[:, head].detach()
-            self.heads.append(Head(s[:, head].detach(), values, call.q.shape[3]))
+        values = [None if asked.is_by_hand else v[:, h].detach() for h in range(s.shape[1])]
+        heads = [Head(s[:, h].detach(), x, call.q.shape[3]) for h, x in enumerate(values)]
+
+        def keep() -> None:
+            commit()
+            self.heads += heads
+
+        return keep
 
 
 @torch.no_grad()

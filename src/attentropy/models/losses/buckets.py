@@ -3,13 +3,15 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import msgspec
-import torch
-from torch import Tensor
 
 from attentropy.core.errors import ArgumentError
 from attentropy.models.losses.paired import stretches
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BUCKETS = 24
 
@@ -44,7 +46,7 @@ def edges(length: int, count: int = BUCKETS) -> list[int]:
     return [1, *(length * i // count for i in range(1, count + 1))]
 
 
-def by_position(losses: Tensor, bounds: Sequence[int] | None = None) -> list[Bucket]:
+def by_position(losses: "Tensor", bounds: Sequence[int] | None = None) -> list[Bucket]:
     """The mean loss in buckets of position.
 
     Args:
@@ -61,7 +63,7 @@ def by_position(losses: Tensor, bounds: Sequence[int] | None = None) -> list[Buc
     return [_bucket(losses[:, a - 1 : b - 1], a, b) for a, b in pairwise(bounds)]
 
 
-def _bucket(part: Tensor, start: int, stop: int) -> Bucket:
+def _bucket(part: "Tensor", start: int, stop: int) -> Bucket:
     means = stretches(part.double()).mean(1)
     error = float(means.std() / math.sqrt(len(means))) if len(means) > 1 else None
-    return Bucket(start=start, stop=stop, loss=float(torch.mean(part.double())), error=error)
+    return Bucket(start=start, stop=stop, loss=float(part.double().mean()), error=error)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-import torch
-from torch import Tensor
 
 from attentropy.core.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SURE = 2.0  # standard errors that a change must exceed
 STRETCH = 64  # tokens of a stretch: long enough for neighbouring stretches to err on their own
@@ -53,7 +55,7 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"{self.before:.3f} → {self.after:.3f} ({self.difference:+.3f}{error})"
 
 
-def paired(before: Tensor | Sequence[float], after: Tensor | Sequence[float]) -> Paired:
+def paired(before: "Tensor | Sequence[float]", after: "Tensor | Sequence[float]") -> Paired:
     """mean(after - before) over texts, with the standard error s / sqrt(m) of m texts.
 
     Args:
@@ -63,6 +65,8 @@ def paired(before: Tensor | Sequence[float], after: Tensor | Sequence[float]) ->
     >>> print(paired([3.0, 3.2, 3.1], [2.8, 3.1, 2.9]))
     3.100 → 2.933 (-0.167 ± 0.033)
     """
+    import torch
+
     one, two = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (before, after))
     if one.shape != two.shape or one.ndim not in (1, 2) or not one.numel():
         found = f"{list(one.shape)} and {list(two.shape)}"
@@ -74,7 +78,7 @@ def paired(before: Tensor | Sequence[float], after: Tensor | Sequence[float]) ->
     return Paired(before=float(one.mean()), after=float(two.mean()), error=error, texts=len(one))
 
 
-def stretches(losses: Tensor, size: int = STRETCH) -> Tensor:
+def stretches(losses: "Tensor", size: int = STRETCH) -> "Tensor":
     """Token losses [m, n] as stretches of consecutive tokens, [m * (n // size), size].
 
     What remains at the end of a text is left out. With few texts, stretches are the units of a

@@ -8,33 +8,18 @@ in place of the second: distances as in the long text, no more keys than in trai
 
 from collections.abc import Sequence
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks.kinds import lookback, prefix, strided
+from attentropy.models.losses.cause import Gap
 from attentropy.models.losses.paired import Paired, paired, stretches
 from attentropy.models.losses.reading import takes
 from attentropy.models.losses.tokens import token_losses
 from attentropy.models.steer.steer import steer
 
 WINDOW, WINDOWS = 1024, 8
-
-
-class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Short windows whose second half stands `gap` positions further away.
-
-    Attributes:
-        gap: the number of positions left out between the halves.
-        farthest: the largest distance between two tokens of a window.
-        change: the loss of the second halves with the widest gap inside of the trained range
-            (before), and with this one (after).
-    """
-
-    gap: int
-    farthest: int
-    change: Paired
 
 
 def position_limit(model: nn.Module) -> int | None:

@@ -244,9 +244,10 @@ def _whole(table: Tensor, extent: Extent, *, cross: bool) -> ModelMask:
         first=_first(seen),
         step=_step(positions, extent),
     )
-    if torch.compiler.is_compiling() and positions is not None:
-        mask = replace(mask, is_causal=_looks_back(table, positions, extent))
-    return mask
+    if positions is None:
+        return mask
+    causal = _looks_back(table, positions, extent)
+    return replace(mask, is_causal=causal if torch.compiler.is_compiling() else bool(causal))
 
 
 def _positions(table: Tensor, extent: Extent) -> Tensor:

@@ -7,8 +7,9 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
+from attentropy.models.losses.breaking import judged_tokens, why_it_breaks
 from attentropy.models.losses.buckets import edges
-from attentropy.models.losses.cause import Cause, judged_tokens, why_it_breaks
+from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import STRETCH, Paired, paired, stretches
 from attentropy.models.losses.tokens import token_losses, truncated_losses
 from attentropy.scans.measuring.lengths import Windows

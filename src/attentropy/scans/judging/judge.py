@@ -6,8 +6,7 @@ from attentropy.models.losses.cause import Cause
 from attentropy.models.slope import Slope, slopes
 from attentropy.scans.judging import words
 from attentropy.scans.judging.breaks import breaks_at, rise
-from attentropy.scans.judging.remedies import PLAN
-from attentropy.scans.schema import Advice, Excess, Remedy, Scan, Verdict
+from attentropy.scans.schema import PLAN, Advice, Excess, Remedy, Scan, Verdict
 
 
 def judge(scan: Scan) -> None:

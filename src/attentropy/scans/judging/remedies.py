@@ -18,10 +18,10 @@ from attentropy.models.rope.rotary import why_fixed
 from attentropy.models.rope.settings import yarn
 from attentropy.models.steer.steer import steer
 from attentropy.scans.judging.breaks import Beyond
-from attentropy.scans.schema import Remedy
+from attentropy.scans.schema import PLAN, Remedy
 
 SINKS = 4
-PLAN = "plan of calibrate"
+
 POSITIONS = "positions.json"
 
 

@@ -5,7 +5,7 @@ import torch
 
 from attentropy.core.errors import ArgumentError
 from attentropy.lab.embedded import load_embedded, sample_bytes
-from attentropy.models.losses.cause import judged_tokens, why_it_breaks
+from attentropy.models.losses.breaking import judged_tokens, why_it_breaks
 from models.losses.diseases import TRAINED, Orderly, Sick, text
 
 
