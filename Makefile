@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo quick test lint check slow bench sanitize release clean libraries
+.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries
 
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
@@ -46,10 +46,24 @@ sanitize: $(TOOLS)
 	  LD_PRELOAD=$$(g++ -print-file-name=libasan.so) \
 	  $(BIN)/python -m pytest -q tests/kernels/fused/test_kernel.py tests/kernels/fused/test_kernel_numbers.py
 
-# Both archives in dist/, once they install and work in empty environments (`check` asks that too).
+# What an index takes, in dist/: the sources, a wheel for any machine, and one with the fused kernel
+# for this one. They come after they were installed and used in empty environments.
 release: $(TOOLS)
 	$(BIN)/python -m pytest -q tests/test_release.py
-	$(BIN)/python -m hatchling build -d dist
+	rm -rf dist build/wheel
+	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m hatchling build -t wheel -d build/wheel
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel -q repair \
+	  --plat manylinux_2_28_$$(uname -m) -w dist build/wheel/*.whl
+	$(BIN)/python -m twine check --strict dist/*
+
+# The fused kernel on ARM64, compiled here and run under qemu; says what is missing for that.
+arm:
+	PYTHON=$(PYTHON) tools/arm.sh
+
+# The lowest and the newest versions that pyproject.toml promises; says what could not be had.
+matrix:
+	$(PYTHON) tools/matrix.py
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

@@ -12,14 +12,15 @@ class FusedKernelHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; with no library the wheel stays pure and attention runs on torch."""
-        built, problem = _builder(Path(self.root)).build()
+        builder = _builder(Path(self.root))
+        built, problem = builder.build()
         if problem:
             self.app.display_warning(f"fused kernel: {problem}")
         if not built:
             return
-        build_data["artifacts"].append("src/attentropy/kernels/fused/_lib/*.so")
+        build_data["artifacts"].append("src/attentropy/kernels/fused/_lib/*" + builder.SUFFIX)
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-linux_x86_64"
+        build_data["tag"] = f"py3-none-{builder.platform_tag()}"
 
 
 def _builder(root: Path) -> Any:

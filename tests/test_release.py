@@ -1,6 +1,8 @@
 """What is released: both archives are complete, and install and work with and without a compiler."""
 
 import json
+import os
+import platform
 import re
 import sys
 import tarfile
@@ -93,12 +95,25 @@ def works(folder, kernel):
     assert json.loads(run(command, "doctor", "--json"))["kernel"] == kernel
 
 
+def repaired(wheel, folder):
+    """The wheel with the tag of an index, if it needs nothing newer than the tag admits."""
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    plat = f"manylinux_2_28_{platform.machine()}"
+    command = ["-m", "auditwheel", "repair", "--plat", plat, "-w", folder, wheel]
+    run(sys.executable, *command, PATH=tools)
+    [archive] = folder.iterdir()
+    return archive
+
+
 def test_sdist_with_a_compiler(sdist, tmp_path):
-    if build.compiler() is None:
-        pytest.skip("no C++ compiler here")
-    wheel = make("wheel", tmp_path / "wheel", sdist)
-    [tag] = parse_wheel_filename(wheel.name)[3]
-    assert str(tag) == "py3-none-linux_x86_64", "for one platform, and for any Python"
+    if build.unable() is not None or sys.platform != "linux":
+        pytest.skip("no fused kernel is compiled here, or not for Linux")
+    plain = make("wheel", tmp_path / "plain", sdist)
+    [tag] = parse_wheel_filename(plain.name)[3]
+    assert str(tag) == f"py3-none-{build.platform_tag()}", "for one platform, and for any Python"
+    wheel = repaired(plain, tmp_path / "wheel")
+    tags = {str(tag) for tag in parse_wheel_filename(wheel.name)[3]}
+    assert f"py3-none-manylinux_2_28_{platform.machine()}" in tags
     with zipfile.ZipFile(wheel) as archive:
         libraries = sorted(name for name in archive.namelist() if name.endswith(".so"))
     assert libraries == [
@@ -155,6 +170,15 @@ def test_metadata_is_complete(pure, sdist):
     assert told.classifiers
     assert str(told.requires_python) == ">=3.11"
     assert parse_sdist_filename(sdist.name)[1] == told.version
+
+
+def test_an_index_takes_them(pure, sdist):
+    command = [sys.executable, "-m", "twine", "--no-color", "check", "--strict"]
+    assert run(*command, pure, sdist).count("PASSED") == 2
+
+
+def test_the_wheel_without_hooks_is_that_without_a_compiler(pure, tmp_path):
+    assert make("wheel", tmp_path / "wheel", HATCH_BUILD_NO_HOOKS="true").name == pure.name
 
 
 def test_the_version_is_written_once():

@@ -88,6 +88,8 @@ def test_vmap_is_refused_with_a_way_out():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+# torch 2.15 warns of itself when it loads the formulas of forward mode
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
 @pytest.mark.parametrize("kernel", ["auto", "streaming"])
 def test_forward_mode_derivatives_are_refused_not_lost(kernel):
     q, tangent = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8)

@@ -313,12 +313,12 @@ def _made(present: dict[str, Tensor | None]) -> Stats:
     return stats
 
 
-def _flat(stats: Stats) -> tuple[list[Tensor | None], list[str]]:
+def _flat(stats: Stats | HeadStats) -> tuple[list[Tensor | None], list[str]]:
     present = vars(stats)
     return list(present.values()), list(present)
 
 
-def _flat_with_keys(stats: Stats) -> tuple[list[tuple[Any, Tensor | None]], list[str]]:
+def _flat_with_keys(stats: Stats | HeadStats) -> tuple[list[tuple[Any, Tensor | None]], list[str]]:
     values, names = _flat(stats)
     pairs = zip(names, values, strict=True)
     return [(_pytree.GetAttrKey(name), value) for name, value in pairs], names
@@ -336,5 +336,11 @@ _pytree.register_pytree_node(
     serialized_type_name="attentropy.Stats",
     flatten_with_keys_fn=_flat_with_keys,
 )
-_pytree.register_dataclass(HeadStats, serialized_type_name="attentropy.HeadStats")
+_pytree.register_pytree_node(
+    HeadStats,
+    _flat,
+    lambda values, names: HeadStats(**dict(zip(names, values, strict=True))),
+    serialized_type_name="attentropy.HeadStats",
+    flatten_with_keys_fn=_flat_with_keys,
+)
 _pytree._register_namedtuple(Attended, serialized_type_name="attentropy.Attended")

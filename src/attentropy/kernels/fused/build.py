@@ -24,12 +24,18 @@ LIBRARIES = Path(
 )  # `make sanitize` has its own
 
 _AVX512 = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
-ISAS = {  # fastest first
+_X86 = {  # fastest first
     "avx512bf16": [*_AVX512, "-mprefer-vector-width=512", "-mavx512bf16"],
     "avx512": [*_AVX512, "-mprefer-vector-width=512"],
     "avx2": ["-mavx2", "-mfma"],
 }
+_ARM = {"neonbf16": ["-march=armv8.2-a+bf16"], "neon": ["-march=armv8-a"]}
+_MACHINES = {("linux", "x86_64"): _X86, ("linux", "aarch64"): _ARM, ("darwin", "arm64"): _ARM}
+ISAS = _MACHINES.get((sys.platform, platform.machine()), {})  # instruction sets and their flags
+SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+_MACOS = "11.0"  # the oldest macOS on ARM, and the oldest that torch's wheels load on
 _FLAGS = ["-std=c++17", "-O3", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden"]
+_FLAGS += [f"-mmacosx-version-min={_MACOS}"] if sys.platform == "darwin" else []
 _WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi", "-Wno-unknown-pragmas"]
 _WARNINGS += ["-Wno-uninitialized", "-Wno-maybe-uninitialized"]  # false ones, of GCC's own headers
 
@@ -48,7 +54,16 @@ def path_of(isa: str) -> Path:
     Args:
         isa: a key of ISAS.
     """
-    return LIBRARIES / f"fused_{isa}.so"
+    return LIBRARIES / f"fused_{isa}{SUFFIX}"
+
+
+def platform_tag() -> str:
+    """The platform of a wheel that holds the libraries: linux_x86_64, macosx_11_0_arm64.
+
+    `auditwheel repair` makes a manylinux tag of the first kind.
+    """
+    system = f"macosx_{_MACOS.replace('.', '_')}" if sys.platform == "darwin" else sys.platform
+    return f"{system}_{platform.machine()}"
 
 
 def interface() -> str:
@@ -81,7 +96,7 @@ def is_current(isa: str) -> bool:
 
 def unable() -> str | None:
     """Why nothing can be compiled here, in words; None if it can."""
-    if not (sys.platform == "linux" and platform.machine() == "x86_64"):
+    if not ISAS:
         return f"no fused kernel for {sys.platform} on {platform.machine()}"
     if compiler() is None:
         return "no C++ compiler: set CXX, or install g++ or clang++"

@@ -1,24 +1,31 @@
 """Which compiled kernel serves this machine: chosen from the CPU's flags, loaded once, or why none.
 
-`ATTENTROPY_ISA` (avx2, avx512, avx512bf16) asks for one instruction set instead of the best.
+`ATTENTROPY_ISA` (avx2, avx512, avx512bf16; on ARM neon, neonbf16) asks for one instruction set
+instead of the best.
 """
 
 import ctypes
 import os
 import platform
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attentropy.kernels.fused.build import ISAS, interface, path_of
+from attentropy.kernels.fused.build import ISAS, SUFFIX, interface, path_of
+from attentropy.kernels.fused.cpu import cpu_flags
 
+_WHERE = "needs a Linux x86-64 CPU with AVX2 and FMA, or an ARM64 CPU under Linux or macOS"
 _RENEWS = "python -m attentropy.kernels.fused.build"
-_NEEDS = {  # flags of /proc/cpuinfo
+_AVX512 = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_NEEDS = {  # names of cpu_flags()
     "avx2": {"avx2", "fma"},
-    "avx512": {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx512": _AVX512,
+    "avx512bf16": _AVX512 | {"avx512_bf16"},
+    "neon": {"asimd"},
+    "neonbf16": {"asimd", "bf16"},
 }
-_NEEDS["avx512bf16"] = _NEEDS["avx512"] | {"avx512_bf16"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Library:
     @property
     def bf16(self) -> bool:
         """Whether bf16 is multiplied as it is, not by conversion to float32."""
-        return self.isa == "avx512bf16"
+        return self.isa in {"avx512bf16", "neonbf16"}
 
     def forward(self, block: bytes) -> None:
         """Run the forward pass on a block of arguments; the GIL is released meanwhile.
@@ -69,17 +76,6 @@ class Library:
         self.handle.attentropy_poison(int(on))
 
 
-@cache
-def cpu_flags() -> frozenset[str]:
-    """Instruction sets of this CPU, as /proc/cpuinfo names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].split())
-
-
 def runnable() -> list[str]:
     """Instruction sets that this CPU has, best first."""
     return [isa for isa in ISAS if _NEEDS[isa] <= cpu_flags()]
@@ -91,11 +87,11 @@ def find(wanted: str | None = None) -> Library | str:
     Args:
         wanted: an instruction set; the best that runs here if not given.
     """
-    if wanted is not None and wanted not in ISAS:
+    if wanted is not None and ISAS and wanted not in ISAS:
         return f"ATTENTROPY_ISA must be one of {', '.join(ISAS)}, got {wanted}"
     able = runnable()
     if not able:
-        return f"needs a Linux x86-64 CPU with AVX2 and FMA, this is {platform.machine()}"
+        return f"{_WHERE}; this is {sys.platform} on {platform.machine()}"
     if wanted is not None and wanted not in able:
         return f"ATTENTROPY_ISA asks for {wanted}, which this CPU lacks"
     reasons = []
@@ -148,7 +144,7 @@ class _Pool:
     def __init__(self) -> None:
         import torch
 
-        path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+        path = Path(torch.__file__).parent / "lib" / f"libtorch_cpu{SUFFIX}"
         try:
             function = ctypes.CDLL(str(path)).torch_parallel_for
         except (OSError, AttributeError):

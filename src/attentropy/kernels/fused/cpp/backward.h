@@ -334,24 +334,24 @@ struct BackwardPass {
     }
     // p and ds as bf16: by rows (words of two lanes), and ds also as words of two keys.
     void pair_weights(const Span& span) {
-#ifdef __AVX512BF16__
+#ifdef PAIRS
         int rows = span.rows();
         for (int v = span.v0; v < span.v1; ++v) {
             vf f = load(scale + v * W);
             for (int j = -(span.j0 & 1); j < rows; j += 2) {
                 bool first = j >= 0, second = j + 1 < rows;
                 const float *x = s + j * P + v * W, *y = dp + j * P + v * W;
-                __m512i p = halves(first ? load(x) : vf{}, second ? load(x + P) : vf{});
-                __m512i ds = halves(first ? load(y) * f : vf{}, second ? load(y + P) * f : vf{});
+                vhh p = halves(first ? load(x) : vf{}, second ? load(x + P) : vf{});
+                vhh ds = halves(first ? load(y) * f : vf{}, second ? load(y + P) * f : vf{});
                 store(dj + (j + 1) / 2 * P + v * W, interleaved(ds));
                 int64_t at = j * (P / 2) + v * (W / 2);
                 if (first) {
-                    std::memcpy(pw + at, &p, 32);
-                    std::memcpy(dw + at, &ds, 32);
+                    std::memcpy(pw + at, &p, W * 2);
+                    std::memcpy(dw + at, &ds, W * 2);
                 }
                 if (second) {
-                    std::memcpy(pw + at + P / 2, reinterpret_cast<char*>(&p) + 32, 32);
-                    std::memcpy(dw + at + P / 2, reinterpret_cast<char*>(&ds) + 32, 32);
+                    std::memcpy(pw + at + P / 2, reinterpret_cast<char*>(&p) + W * 2, W * 2);
+                    std::memcpy(dw + at + P / 2, reinterpret_cast<char*>(&ds) + W * 2, W * 2);
                 }
             }
         }

@@ -195,7 +195,7 @@ struct ForwardPass {
                 store(mid + x, near[v]);
             }
             if constexpr (Op::width == 2) {
-#ifdef __AVX512BF16__
+#ifdef PAIRS
                 // A word row is never above the rows it is made of, so it may overwrite them.
                 for (int j = from; j < to; j += 2)
 #pragma GCC unroll 8

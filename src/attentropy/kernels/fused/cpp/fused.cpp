@@ -8,13 +8,13 @@ std::atomic<bool> poisoned{false};
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT void attentropy_forward(const Args* a) {
-#ifdef __AVX512BF16__
+#ifdef PAIRS
     if (a->bf16) return forward<BF16, bf16>(*a);
 #endif
     forward<F32, float>(*a);
 }
 EXPORT void attentropy_backward(const Args* a) {
-#ifdef __AVX512BF16__
+#ifdef PAIRS
     if (a->bf16) return backward<BF16, bf16>(*a);
 #endif
     backward<F32, float>(*a);

@@ -5,32 +5,51 @@
 #include "vec.h"
 
 constexpr int ROWS = 6;
-constexpr int VECS = W == 16 ? 4 : 2;
+constexpr int VECS = W == 8 ? 2 : 4;  // AVX2 has 16 registers, AVX-512 and NEON have 32
 
 // A reduction step on 32-bit words: one float, or a pair of bf16 in the place of one.
 struct F32 {
     static constexpr int width = 1;
     static inline vf step(float a, vf b, vf c) { return splat(a) * b + c; }
 };
-#ifdef __AVX512BF16__
+// Pairs of bf16, where the CPU multiplies them: PAIRS is defined there. `halves` rounds two rows,
+// one after the other.
+typedef uint16_t vhh __attribute__((vector_size(W * 4)));
+#if defined(__AVX512BF16__)
+#define PAIRS
+static inline vf dot_pairs(vf a, vf b, vf c) {
+    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
+static inline vhh halves(vf low, vf high) {
+    return (vhh)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define PAIRS
+static inline vf dot_pairs(vf a, vf b, vf c) {
+    return (vf)vbfdotq_f32((float32x4_t)c, (bfloat16x8_t)a, (bfloat16x8_t)b);
+}
+static inline vhh halves(vf low, vf high) {
+    return (vhh)vcvtq_high_bf16_f32(vcvtq_low_bf16_f32((float32x4_t)low), (float32x4_t)high);
+}
+#endif
+
+#ifdef PAIRS
 struct BF16 {
     static constexpr int width = 2;
     static inline vf step(float a, vf b, vf c) {
         int32_t w;
         std::memcpy(&w, &a, 4);
-        return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32(w), (__m512bh)b);
+        return dot_pairs((vf)splat(w), b, c);
     }
 };
 
-// Two rows as bf16 one after the other, and the same as words: `low` in the lower halves.
-static inline __m512i halves(vf low, vf high) {
-    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+// The same as words: `low` in the lower halves.
+template <int... L>
+static inline vf interleave(vhh x, std::integer_sequence<int, L...>) {
+    return (vf)__builtin_shufflevector(x, x, (L % 2 * W + L / 2)...);
 }
-static inline vf interleaved(__m512i halves) {
-    alignas(64) static constexpr uint16_t order[32] = {
-        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    return (vf)_mm512_permutexvar_epi16(_mm512_load_si512(order), halves);
+static inline vf interleaved(vhh x) {
+    return interleave(x, std::make_integer_sequence<int, 2 * W>{});
 }
 #endif
 

@@ -8,12 +8,17 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
+// W: floats in a vector.
 #if defined(__AVX512F__)
-constexpr int W = 16;  // floats in a vector
-#else
+constexpr int W = 16;
+#elif defined(__AVX2__)
 constexpr int W = 8;
+#else
+constexpr int W = 4;
 #endif
 
 typedef float vf __attribute__((vector_size(W * 4)));
@@ -176,6 +181,6 @@ static inline void transpose_stage(vf (&r)[W]) {
 static inline void transpose(vf (&r)[W]) {
     transpose_stage<1>(r);
     transpose_stage<2>(r);
-    transpose_stage<4>(r);
-    if constexpr (W == 16) transpose_stage<8>(r);
+    if constexpr (W >= 8) transpose_stage<4>(r);
+    if constexpr (W >= 16) transpose_stage<8>(r);
 }
