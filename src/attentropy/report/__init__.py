@@ -3,4 +3,3 @@
 from attentropy.report.comparison import comparison_page as comparison_page
 from attentropy.report.payload import scan_page as scan_page
 from attentropy.report.run import run_page as run_page
-from attentropy.report.text import text_page as text_page

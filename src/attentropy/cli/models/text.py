@@ -59,7 +59,7 @@ def command(model: str | None, out: Path, as_json: bool, **options: Any) -> None
 
 
 def _page(view: "TextView", source: "Source") -> bytes:
-    from attentropy.report import text_page
+    from attentropy.report.text import text_page
 
     # a token may be half of a character, which no file can hold
     return text_page(view, name=source.about.name).encode(errors="replace")

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
-from attentropy.core.scales import LogLength
 from attentropy.lab.claims.registry import (
     ClaimResult,
     approximate,
@@ -171,6 +169,10 @@ def _() -> ClaimResult:
     "the logits grows by sqrt h only",
 )
 def _() -> ClaimResult:
+    import torch
+
+    from attentropy.core.scales import LogLength
+
     rng, heads, n = generator(7), 8, torch.tensor(256)
     factor = [float(LogLength()(width, n)) for width in (512, 512 // heads)]
     spread = [
