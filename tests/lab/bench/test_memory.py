@@ -11,8 +11,10 @@ def test_the_peak_is_what_a_call_holds_at_once():
         time.sleep(0.05)
         del held
 
-    extra = memory.peak_extra(allocate)
-    assert extra is None or 60 <= extra <= 140
+    # what other threads free meanwhile hides a peak now and then, and never makes one
+    found = [memory.peak_extra(allocate) for _ in range(4)]
+    if None not in found:
+        assert 60 <= max(found) <= 140
 
 
 def test_a_call_that_holds_nothing_needs_nothing():
