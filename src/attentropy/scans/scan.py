@@ -16,7 +16,7 @@ from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
 from attentropy.scans.judging.judge import concluded, judge
-from attentropy.scans.judging.remedies import Treatment, candidates, planned, tried
+from attentropy.scans.judging.remedies import candidates, planned, tried
 from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
@@ -242,9 +242,8 @@ class _Work:
         if noticed is not None or scan.plan is not None:
             self.listener.stage("trying remedies")
             folder = self.provenance.folder
-            wanted: list[Treatment] = []
-            if noticed is not None:
-                wanted += candidates(self.model, trained, length, cause, folder=folder)
+            # a plan that is asked for is offered beside what else may help, never alone
+            wanted = [*candidates(self.model, trained, length, cause, folder=folder)]
             if scan.plan is not None:
                 wanted.append(planned(scan.plan, folder))
             self.listener.more(len(wanted) * self.amount(length))
