@@ -10,7 +10,7 @@ TOOLS := $(VENV)/.tools
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
 
-# A minute on two cores, for every change; `test` is the whole gate.
+# For every change: no compilers, processes, browsers or documents; `test` is the whole gate.
 quick: lint libraries
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
