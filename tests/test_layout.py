@@ -16,6 +16,7 @@ SOURCE = Path(attentropy.__file__).parent
 TESTS = Path(__file__).parent
 ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 ELSEWHERE = {
+    "faults": "kills, full disks and damaged files, tried on whole programs",
     "docs": "pages, examples and docstrings are tested as a reader would try them",
     "test_layout.py": "the tree itself",
     "test_release.py": "the archives that are built of the whole repository",
