@@ -11,7 +11,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from tests.faults import clients, flips, interrupts, stores
+from tests.faults import clients, elastic, flips, interrupts, stores
 from tests.faults.outcome import Outcome, table
 
 FAULTS = {
@@ -22,6 +22,7 @@ FAULTS = {
     "flips": (flips.flips, 1000),
     "interrupts": (interrupts.interrupts, 30),
     "memory": (interrupts.little_memory, 10),
+    "restarts": (elastic.restarts, 10),
     "clients": (clients.clients, 200),
 }
 
