@@ -2,8 +2,8 @@
 
     python -m tests.faults.soak --hours 2 --folder /tmp/soak
 
-Prints, and writes to soak.json, the resident memory of the training process and of the server once a
-minute, and the slope of each in MB per hour with its standard error, the first quarter left out.
+Prints, and writes to soak.json, the resident memory of the training process, of the server and of a
+reader once a minute, and the slope of each in MB per hour with its standard error, the first quarter left out.
 """
 
 import argparse
@@ -45,6 +45,20 @@ def serve(folder: Path, port: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+READER = """
+import sys, time
+from attentropy.training.runstore import read
+while True:
+    time.sleep(30)
+    print(len(read(sys.argv[1], most=500).steps), flush=True)
+"""
+
+
+def reader(run: Path) -> subprocess.Popen[bytes]:
+    """A process that reads the run again and again, as `attentropy watch` does."""
+    return subprocess.Popen([sys.executable, "-c", READER, str(run)], stdout=subprocess.DEVNULL)
+
+
 def ask(port: int) -> int:
     """The size of the page of the run, as a browser that polls it would ask; 0 without answer."""
     try:
@@ -59,10 +73,10 @@ def soak(folder: Path, *, hours: float, pause: float, port: int = 8377) -> dict[
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
     optimiser = torch.optim.AdamW(model.parameters(), 1e-4)
-    server = serve(folder, port)
+    server, other = serve(folder, port), reader(folder / "soak.db")
     begin = said = time.monotonic()
     when: list[float] = []
-    memory: dict[str, list[float]] = {"training": [], "server": []}
+    memory: dict[str, list[float]] = {"training": [], "server": [], "reader": []}
     answers: list[int] = []
     step = 0
     with at.Monitor(model, every=1, loggers=[RunStore(folder / "soak")]) as monitor:
@@ -78,14 +92,15 @@ def soak(folder: Path, *, hours: float, pause: float, port: int = 8377) -> dict[
             if time.monotonic() - said > min(60.0, 360 * hours):
                 said = time.monotonic()
                 answers.append(ask(port))
-                read(folder / "soak.db")
                 when.append((said - begin) / 3600)
                 memory["training"].append(resident())
                 memory["server"].append(resident(server.pid))
+                memory["reader"].append(resident(other.pid))
                 now = {name: round(values[-1], 1) for name, values in memory.items()}
                 print(f"{when[-1]:.2f} h, step {step}, MB {now}, page {answers[-1]}", flush=True)
-    server.terminate()
-    server.wait(10)
+    for process in (server, other):
+        process.terminate()
+        process.wait(10)
     kept = len(read(folder / "soak.db").steps)
     slopes = {name: slope(when, values) for name, values in memory.items()}
     return {"steps": step, "hours": hours, "slopes": slopes, "memory": memory, "kept": kept}

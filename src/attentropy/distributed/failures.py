@@ -133,4 +133,5 @@ def _hang_up(group: Any) -> None:
         if rank != dist.get_rank():
             with suppress(RuntimeError):
                 late = dist.irecv(torch.empty(1), src=rank, group=group, tag=1 << 20)
-                late.wait(timedelta(milliseconds=1))
+                if late is not None:
+                    late.wait(timedelta(milliseconds=1))
