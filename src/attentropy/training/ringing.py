@@ -11,8 +11,8 @@ class Ringing:
     A head is told of once, until it has recovered: it was quiet for `calm` samples in a row, and
     for twice as many each time it is told of again, so that a head at the edge is told of ever
     less. While heads are ringing, others that join them are told of together, when they are at
-    least as many as were told of before. So one event gives one alert, or a few where it spreads, and not one for
-    every head.
+    least as many as were told of before. So one event gives one alert, or a few where it spreads,
+    and not one for every head.
 
     Args:
         calm: number of quiet samples after which a head has recovered for the first time.
