@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.core.formats import printable
 from attentropy.models.losses.probes import position_limit
 from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
@@ -194,8 +195,8 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = path.resolve().name
-    source.about.source = str(path)
+    source.about.name = printable(path.resolve().name)
+    source.about.source = printable(str(path))
     return source
 
 
