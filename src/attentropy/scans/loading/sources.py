@@ -20,6 +20,7 @@ from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.names import name_of
 from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
@@ -194,7 +195,7 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = path.resolve().name
+    source.about.name = name_of(path)
     source.about.source = str(path)
     return source
 
