@@ -79,7 +79,7 @@ const lossesChart = (runs) =>
     ...entryAxis(runs),
     yAxis: valueAxis("loss", { scale: true }),
     legend: legend(namedLines(runs, () => false)),
-    series: runs.map((run, order) => ({ ...entryLine(runs, order, run.losses, false), symbol: "none" })),
+    series: runs.map((run, order) => entryLine(runs, order, run.losses, false)),
   }), 300);
 
 const entryPoints = (entry, read) => (entry.lengths ?? entry.steps).map((x, i) => [entry.lengths ? Math.log2(x) : x, read(x, i)]);
@@ -97,7 +97,7 @@ function entryLine(entries, order, points, marked) {
   const many = entries.length > MANY;
   const [r, g, b] = rampColour(theme().ramp.slice(1), entries.length > 1 ? order / (entries.length - 1) : 0);
   const coloured = many ? { colour: `rgb(${r}, ${g}, ${b})`, dash: "solid", width: 1.25 } : {};
-  return line(entries[order].name, points, order, { symbol: order % 2 ? "diamond" : "circle", size: many ? 5 : 8, ...coloured, ...(marked && many ? { width: 3, z: 6 } : {}) });
+  return line(entries[order].name, points, order, { symbol: points.length > 16 ? "none" : order % 2 ? "diamond" : "circle", size: many ? 5 : 8, ...coloured, ...(marked && many ? { width: 3, z: 6 } : {}) });
 }
 
 function headsCompared(state) {
@@ -244,11 +244,9 @@ function sortedChanges(state) {
 
 function changesOf(state) {
   const rows = sortedChanges(state);
-  const made = table(
-    `${state.described().label} by change`,
-    ["Head", { number: state.entries[state.first].name }, { number: state.entries[state.other].name }, { number: "Change" }],
-    rows.slice(0, ROWS_OF_CHANGES).map(([layer, head, x, y, gap]) => [headName(layer, head), num(x), num(y), num(gap)]),
-  );
+  const cells = rows.map(([layer, head, x, y, gap]) => [headName(layer, head), num(x), num(y), num(gap)]);
+  const titles = ["Head", { number: state.entries[state.first].name }, { number: state.entries[state.other].name }, { number: "Change" }];
+  const made = table(`${state.described().label} by change`, titles, cells.slice(0, ROWS_OF_CHANGES), cells);
   [...made.querySelectorAll("tbody tr")].forEach((row, index) => {
     const [layer, head] = rows[index];
     const name = row.firstChild;

@@ -105,14 +105,15 @@ function codeBlock(text) {
 const num = (value, format = short) => ({ number: format(value), value });
 const isNumber = (cell) => typeof cell === "object" && cell !== null && "number" in cell;
 
-// A table that can be saved. A cell is a text, `num(value)` or { formula }.
-function table(title, head, rows) {
+// A table that can be saved, with more rows than it shows if `all` has more. A cell is a text,
+// `num(value)` or { formula }.
+function table(title, head, rows, all = rows) {
   const cell = (tag, value) => {
     if (isNumber(value)) return el(tag, { class: "number", text: value.number });
     return el(tag, value?.formula === undefined ? { text: value } : { class: "formula", text: value.formula });
   };
   const body = rows.map((row) => el("tr", {}, ...row.map((value) => cell("td", value))));
-  const plain = () => [head, ...rows].filter((row) => row.length).map((row) => row.map((value) => value?.formula ?? value));
+  const plain = () => [head, ...all].map((row) => row.map((value) => value?.formula ?? value));
   return el(
     "div",
     { class: "table" },

@@ -48,7 +48,7 @@ function profile(state) {
   function values(measure, layer, head) {
     const slope = state.scan.slopes[layer][head];
     const cells = state.statistics
-      .filter((statistic) => statistic.shown && measure.statistics[statistic.name])
+      .filter((statistic) => statistic.shown && statistic.name !== "slope" && measure.statistics[statistic.name])
       .map((statistic) => value(statistic.label, measure.statistics[statistic.name][layer][head], statistic.unit, statistic.meaning));
     return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 spreads over all keys"));
   }
