@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import attentropy
+from tests.conftest import WHOLE
 
 SOURCE = Path(attentropy.__file__).parent
 TESTS = Path(__file__).parent
@@ -117,3 +118,11 @@ def test_the_tree_is_read():
     assert {"core", "theory", "cli"} <= set(ROOMS)
     assert len(list(modules())) > 200
     assert test_of(SOURCE / "theory" / "_arrays.py") == TESTS / "theory" / "test_arrays.py"
+
+
+@pytest.mark.parametrize("word", WHOLE)
+def test_what_the_quick_suite_leaves_out_exists(word, request):
+    names = [item.nodeid for item in request.session.items]
+    if len({name.split("::")[0] for name in names}) < 300:
+        pytest.skip("only a part of the suite is collected")
+    assert any(word in name for name in names)

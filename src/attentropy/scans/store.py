@@ -10,18 +10,19 @@ from attentropy.scans.errors import NoSuchScan, ScanError
 from attentropy.scans.schema import Scan, decode, encode
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` to `path`; on any failure the old file, or none, is left.
 
     Args:
         path: the file.
-        data: its content.
+        data: its content; a string is written in UTF-8, with "?" for what UTF-8 does not have.
     """
+    content = data.encode("utf-8", "replace") if isinstance(data, str) else data
     folder = path.parent
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())

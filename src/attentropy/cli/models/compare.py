@@ -38,7 +38,7 @@ def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
     found = _loaded(scans)
     page = out / "compare.html"
     with prepared(out):
-        write_atomically(page, comparison_page(found).encode())
+        write_atomically(page, comparison_page(found))
     summary = machine(found, page)
     if as_json:
         click.echo(json.dumps(summary, allow_nan=False))

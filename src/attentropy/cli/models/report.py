@@ -37,5 +37,5 @@ def _write(name: str, out: Path | None) -> Path:
     check_file(out)
     target = out or target
     with writing(target):
-        write_atomically(target, page.encode())
+        write_atomically(target, page)
     return target

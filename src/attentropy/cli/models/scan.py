@@ -96,12 +96,12 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
             click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
         raise
     if scan.plan is not None:
-        write_atomically(out / "plan.json", scan.plan.to_json().encode())
+        write_atomically(out / "plan.json", scan.plan.to_json())
     if scan.positions is not None:
-        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
+        write_atomically(out / POSITIONS, scan.positions.to_json())
     _keep_compared(out, name, other)
     names = (folder_name(out), name) if other else ()
-    write_atomically(out / "report.html", scan_page(scan, other, names=names).encode())
+    write_atomically(out / "report.html", scan_page(scan, other, names=names))
     save(out, scan)
     if options["as_json"]:
         click.echo(json.dumps(machine(scan, out), allow_nan=False))

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.core.formats import printable
 from attentropy.models.losses.probes import position_limit
 from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
@@ -195,8 +196,8 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = name_of(path)
-    source.about.source = str(path)
+    source.about.name = printable(name_of(path))
+    source.about.source = printable(str(path))
     return source
 
 
