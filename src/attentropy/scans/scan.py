@@ -16,6 +16,7 @@ from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.models.progress import Cost, Listener, counted
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -134,6 +135,7 @@ class _Work:
     skipped: list[Skipped]
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.cost = Cost(self.model)
@@ -156,6 +158,7 @@ class _Work:
         self.planned = self._beyond(lengths[-1])
         new = sum(self.amount(length) for length in lengths if length not in known)
         self.listener.begin(new + self.planned)
+        self.coverage = done.coverage if done else []
         for length in lengths:
             if length in known:
                 self.measures.append(known[length])
@@ -182,6 +185,7 @@ class _Work:
             self.losses[length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
         self.measures.append(found.measure)
+        self.coverage = found.coverage
 
     def conclude(self, scan: Scan) -> None:
         """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
@@ -278,6 +282,7 @@ class _Work:
             slopes=[],
             findings=[],
             advice=[],
+            coverage=self.coverage,
         )
         judge(found)
         return found
