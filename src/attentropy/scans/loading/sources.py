@@ -21,6 +21,7 @@ from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.names import name_of
 from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
@@ -195,7 +196,7 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = printable(path.resolve().name)
+    source.about.name = printable(name_of(path))
     source.about.source = printable(str(path))
     return source
 
