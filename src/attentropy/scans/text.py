@@ -149,7 +149,7 @@ def _by_place(heads: list[Head], layers: list[HeadRow]) -> dict[str, tuple[int, 
 
 def _surprise(model: nn.Module, ids: Tensor, layers: list[HeadRow]) -> Tensor | None:
     """The loss of every next token of a decoder."""
-    if has_decoder_beside(model) or not all(row.causal for row in layers if row.kind == "self"):
+    if has_decoder_beside(model) or not all(row.causal for row in layers if row.kind != "cross"):
         return None
     try:
         return token_losses(model, ids.view(1, -1))[0].cpu()
