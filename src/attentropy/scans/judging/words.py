@@ -117,8 +117,8 @@ def sentences(scan: Scan) -> list[str]:
     if windowed:
         said.append(
             f"A window limits what {plural(windowed, 'head')} see{'s' if windowed == 1 else ''}, "
-            "whatever the length of the text; their slope is taken against the keys that they can see, and left out of the "
-            "median."
+            "whatever the length of the text; their slope is taken against the keys that they can "
+            "see, and left out of the median."
         )
     perplexities = _perplexities(scan)
     if perplexities:
