@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from attentropy.cli.models.scan_summary import machine, progress, show
-from attentropy.scans.judging.words import plural
+from attentropy.core.notebook.words import plural
 from attentropy.scans.scan import Listener
 from tests.report.synthetic import make_scan
 
