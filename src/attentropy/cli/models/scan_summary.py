@@ -19,8 +19,8 @@ from rich.table import Table
 
 from attentropy.core.notebook.words import plural
 from attentropy.core.statistics import TABLE
+from attentropy.models.progress import Listener
 from attentropy.scans.judging import words
-from attentropy.scans.scan import Listener
 from attentropy.scans.schema import Scan
 
 MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]●[/]"}
