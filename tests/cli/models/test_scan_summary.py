@@ -4,13 +4,8 @@ import json
 from pathlib import Path
 
 from attentropy.cli.models.scan_summary import machine, progress, show
-<<<<<<< HEAD
 from attentropy.core.notebook.words import plural
-from attentropy.scans.scan import Listener
-=======
 from attentropy.models.progress import Listener
-from attentropy.scans.judging.words import plural
->>>>>>> cure26
 from tests.report.synthetic import make_scan
 
 
