@@ -1,15 +1,14 @@
 """The page of a text: its numbers, and the page in a browser."""
 
-import base64
 import json
-import zlib
 
 import numpy as np
 import pytest
 import torch
 
-from attentropy.report.text import OF_HEADS, packed, packed_places, text_page, text_payload
-from attentropy.scans.text import text_view
+from attentropy.report.text import text_page, text_payload
+from attentropy.scans.texts.table import table_of
+from attentropy.scans.texts.view import text_view
 from tests.scans.small_llama import llama
 
 EVIL = '</script><img src=x onerror="window.hacked=1">'
@@ -26,63 +25,12 @@ def view():
 @pytest.fixture(scope="module")
 def page(view, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.html"
-    path.write_text(text_page(view, name=EVIL), encoding="utf-8")
+    path.write_text(text_page(table_of(view), name=EVIL), encoding="utf-8")
     return path
 
 
-def words(text, dtype):
-    raw = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
-    size = np.dtype(dtype).itemsize
-    return np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype)[:, 0]
-
-
-def test_numbers_survive_packing():
-    values = torch.tensor([0.0, 1.0, 0.3333, 7e-6, torch.nan, 1e9, 1.999])
-    got = torch.from_numpy(words(packed(values, 10), "<f2").astype(np.float64))
-    assert got[4].isnan()
-    assert got[5] == 65504
-    torch.testing.assert_close(got[:4], values[:4].double(), rtol=5e-4, atol=3e-8)
-    coarse = torch.from_numpy(words(packed(values, 6), "<f2").astype(np.float64))
-    torch.testing.assert_close(coarse[[1, 2, 6]], values[[1, 2, 6]].double(), rtol=8e-3, atol=0)
-    assert coarse[4].isnan()
-
-
-@pytest.mark.parametrize(
-    ("count", "dtype", "none"), [(9, "<u2", 0xFFFF), (65535, "<u4", 2**32 - 1)]
-)
-def test_places_survive_packing(count, dtype, none):
-    places = torch.arange(count)[:, None].expand(-1, 2).clone()
-    places[0, 1] = -1
-    got = words(packed_places(places), dtype)
-    assert got[:count].tolist() == list(range(count))
-    assert got[count] == none
-
-
-def test_payload_holds_what_was_measured(view):
-    payload = text_payload(view, name="x")
-    assert set(payload["looks"]) == {f"{layer}.{head}" for layer, head in view.heads}
-    assert set(payload["scopes"]) == {"all", "0", "1", *payload["looks"]}
-    look = payload["looks"]["1.4"]
-    at = view.looks[1].heads.index(4)
-    weights = words(look["weights"], "<f2").reshape(16, N).T.astype(np.float64)
-    assert np.abs(weights - view.looks[1].weights[at].numpy()).max() < 5e-4
-    assert (
-        words(look["keys"], "<u2").reshape(16, N).T[20] == view.looks[1].keys[at, 20].numpy()
-    ).all()
-    mean = torch.cat([rows["entropy"] for rows in view.rows]).mean(0).numpy()
-    got = words(payload["scopes"]["all"]["entropy"], "<f2").astype(np.float64)
-    assert np.abs(got - mean).max() < 8e-3 * mean.max()
-
-
-def test_heads_without_room_are_counted(view):
-    payload = text_payload(view, name="x", room=1)
-    assert len(payload["looks"]) == 1
-    assert payload["unshown"] == 11
-    assert set(payload["scopes"]["all"]) == set(OF_HEADS)
-
-
 def test_statistics_are_named(view):
-    names = [one["name"] for one in text_payload(view, name="x")["statistics"]]
+    names = [one["name"] for one in text_payload(table_of(view), name="x")["statistics"]]
     wanted = {"entropy", "surprise", "received", "distance", "varentropy", "sink_mass"}
     assert wanted <= set(names)
 

@@ -126,8 +126,8 @@ class Generation:
         return torch.ones(count, dtype=torch.bool) if self._ended is None else ~self._ended
 
     def note_logits(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Keep the logits of the next token; a forward hook."""
-        logits = getattr(output, "logits", None)
+        """Keep the logits of the next token, which `output` has or is; a forward hook."""
+        logits = getattr(output, "logits", output)
         self._logits = logits[:, -1].detach() if isinstance(logits, Tensor) else None
 
     def follow(self, ids: Tensor, *, ends: set[int]) -> None:

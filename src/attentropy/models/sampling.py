@@ -159,7 +159,8 @@ def entropies(scores: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         scores: logits, -inf where a token is excluded.
 
-    >>> [x.round(decimals=4).tolist() for x in entropies(torch.tensor([[0.0, 0.0, -torch.inf]]))]
+    >>> scores = torch.tensor([[0.0, 0.0, -torch.inf]], dtype=torch.float64)
+    >>> [x.round(decimals=4).tolist() for x in entropies(scores)]
     [[0.6931], [0.0]]
     """
     wide = scores if scores.dtype == torch.float64 else scores.float()

@@ -8,6 +8,7 @@ from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
+from attentropy.report.text import text_payload
 from attentropy.scans.judging import words
 from attentropy.scans.schema import PLAN, Measure, Scan
 
@@ -41,6 +42,7 @@ def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
         "statistics": [DESCRIBED[name] for name in SHOWN],
         "scan": _one(scan, maps=True),
         "other": None if other is None else _one(other, maps=False),
+        "text": None if scan.text is None else text_payload(scan.text, name=scan.model.name),
     }
 
 

@@ -20,6 +20,8 @@ from attentropy.models.plan import Plan
 from attentropy.models.record.profile import Profile
 from attentropy.models.slope import Slope
 from attentropy.scans.errors import ScanError
+from attentropy.scans.texts import records
+from attentropy.scans.texts.records import TextTable
 
 HeadTable = list[list[float | None]]
 
@@ -236,6 +238,7 @@ class Scan(
         advice: what helps, of what was tried.
         plan: the scales that hold the entropy, with their effects, if they were asked for.
         maps: small attention maps.
+        text: the beginning of the text, and where heads look in it.
         verdict: what it comes to; None while the scan goes on.
         remedies: all that was tried, the best first.
     """
@@ -258,6 +261,7 @@ class Scan(
     advice: list[Advice]
     plan: Plan | None = None
     maps: Maps | None = None
+    text: TextTable | None = None
     verdict: Verdict | None = None
     remedies: list[Remedy] = []
 
@@ -342,6 +346,8 @@ def check(scan: Scan) -> None:
         raise ScanError("slopes must have one entry per head of every layer")
     for finding in scan.findings:
         _check_heads(finding, heads)
+    if scan.text is not None:
+        records.check(scan.text)
     if scan.maps is not None and not 1 <= scan.maps.side <= 256:
         raise ScanError("maps.side must be between 1 and 256, got {side}", side=scan.maps.side)
 

@@ -41,7 +41,7 @@ function buildShell(name, pages) {
   document.getElementById("top").append(
     el("div", { class: "top-row" }, brand, model, tabs, actions()),
   );
-  const asked = location.hash.slice(1);
+  const asked = location.hash.slice(1).split("&")[0];
   show(pages.some((page) => page.id === asked) ? asked : pages[0].id);
 }
 

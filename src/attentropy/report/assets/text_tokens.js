@@ -1,0 +1,66 @@
+// Tokens on the page: words of one text or of two, or patches over a picture.
+
+const SIDES = { text: "The text", source: "Source, read by the encoder", target: "Target, read by the decoder", picture: "The picture" };
+const shownToken = (token) => token.replace(/\n/g, "↵") || "∅";
+
+function tokenSpans({ tokens, sides, picture, generated }) {
+  const spans = tokens.map((token, index) =>
+    el("span", { class: generated && index >= generated.start ? "token made" : "token", "data-token": index, text: picture ? null : shownToken(token) }),
+  );
+  const node = el("div", { class: "text", id: "text", tabindex: "0", role: "application", "aria-label": "The tokens. Arrow keys move the token, brackets the head." });
+  if (picture) node.append(...patches(spans, tokens, picture));
+  else sides.forEach((side) => node.append(...words(spans, tokens, side, sides.length > 1)));
+  return { node, spans };
+}
+
+function words(spans, tokens, { name, start, count }, named) {
+  const block = el("div", { class: "text-side", "data-side": name });
+  for (let i = start; i < start + count; i++) {
+    block.append(spans[i]);
+    if (tokens[i].includes("\n")) block.append(document.createElement("br"));
+  }
+  return named ? [el("h3", { text: SIDES[name] ?? name }), block] : [block];
+}
+
+function patches(spans, tokens, { png, rows, columns, before }) {
+  const grid = el("div", { class: "patches", role: "img", "aria-label": "The picture, with one cell for each patch" });
+  grid.style.backgroundImage = `url(data:image/png;base64,${png})`;
+  grid.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
+  grid.append(...spans.slice(before));
+  const first = spans.slice(0, before);
+  first.forEach((span, i) => (span.textContent = tokens[i]));
+  return before ? [el("div", { class: "text-side" }, ...first), grid] : [grid];
+}
+
+// The token above or below: of the next line, the one that is nearest.
+function tokenAcross(spans, from, direction) {
+  const box = spans[from].getBoundingClientRect();
+  let [best, nearest, line] = [from, Infinity, null];
+  for (let i = from + direction; i >= 0 && i < spans.length; i += direction) {
+    const other = spans[i].getBoundingClientRect();
+    if (Math.abs(other.top - box.top) < box.height / 2) continue;
+    line ??= other.top;
+    if (Math.abs(other.top - line) > box.height / 2) break;
+    const away = Math.abs(other.left - box.left);
+    if (away < nearest) [best, nearest] = [i, away];
+  }
+  return best;
+}
+
+// Colours of all tokens: `share` places a known value on the ramp.
+function shadeTokens(spans, { values, share, words }, { over }) {
+  const colours = theme().ramp;
+  values.forEach((value, index) => {
+    const known = value !== null && value !== undefined && Number.isFinite(value);
+    const style = spans[index].style;
+    if (known) {
+      const [r, g, b] = rampColour(colours, share(value));
+      style.background = over ? `rgb(${r} ${g} ${b} / 0.68)` : `rgb(${r} ${g} ${b})`;
+      style.color = 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff";
+    } else {
+      style.background = "transparent";
+      style.color = "";
+    }
+    spans[index].title = `${words(index)}${known ? `: ${short(value)}` : ""}`;
+  });
+}
