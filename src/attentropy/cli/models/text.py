@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +21,47 @@ if TYPE_CHECKING:
 LONGEST = 8192
 
 
+READS = (
+    click.option("--text", "texts", multiple=True, type=FILE,
+                 help="UTF-8 text to read; repeatable."),
+    click.option("--prompt", help="The text itself."),
+    click.option("--target", help="The text of the decoder, where an encoder reads the other."),
+    click.option("--generate", type=click.IntRange(1), metavar="N",
+                 help="Go on with the text by N tokens, the most likely ones."),
+    click.option("--image", type=FILE, help="A picture to read, for vision models."),
+    click.option("--length", default=LONGEST, show_default=True, type=click.IntRange(2),
+                 metavar="N", help="Tokens to read at most."),
+    click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
+                 help="Precision of weights and activations."),
+    click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0."),
+    click.option("--threads", "cores", type=click.IntRange(1), help="CPU threads."),
+    click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code."),
+    click.option("--trust-remote-code", is_flag=True,
+                 help="Run code that the model folder brings."),
+    click.option("--allow-download", is_flag=True,
+                 help="Fetch MODEL from the hub if it is not here."),
+)  # fmt: skip
+
+
+def reads(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say what a model reads, and how it is loaded.
+
+    Args:
+        command: takes them as `load` and `reading_of` do.
+    """
+    for option in reversed(READS):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("model", required=False)
-@click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
-@click.option("--prompt", help="The text itself.")
-@click.option("--target", help="The text of the decoder, where an encoder reads the other.")
-@click.option("--generate", type=click.IntRange(1), metavar="N",
-              help="Go on with the text by N tokens, the most likely ones.")  # fmt: skip
-@click.option("--image", type=FILE, help="A picture to read, for vision models.")
+@reads
 @click.option("--heads", metavar="L.H,...",
               help="Heads whose weights are kept, such as 3.5,12.0.")  # fmt: skip
-@click.option("--length", default=LONGEST, show_default=True, type=click.IntRange(2), metavar="N",
-              help="Tokens to read at most.")  # fmt: skip
-@click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
-              help="Precision of weights and activations.")  # fmt: skip
-@click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
-@click.option("--threads", "cores", type=click.IntRange(1), help="CPU threads.")
 @click.option("--out", default="attentropy-text", show_default=True, type=FILE, metavar="DIR",
               help="Where text.html goes.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
-@click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
-@click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
 def command(model: str | None, out: Path, as_json: bool, **options: Any) -> None:
     """Show which words each head of MODEL looks at, in a text.
 
