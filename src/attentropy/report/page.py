@@ -37,7 +37,7 @@ SCRIPTS = (
     "text.js",
     "main.js",
 )
-STYLES = ("style.css", "text.css")
+STYLES = ("style.css", "attention_map.css", "text.css")
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",

@@ -196,11 +196,12 @@ class Maps(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         length: the number of tokens that the maps show.
-        side: the number of cells in a row; each is the mean weight of its block of tokens.
+        side: the number of cells in a row; each is one weight, or the mean of a block of tokens
+            where `length` is larger.
         labels: the token at the start of each row.
         data: "layer.head" to base64 of zlib-compressed bytes, side * side of them, row by row:
             255 * sqrt(weight / largest weight).
-        peak: "layer.head" to the largest pooled weight.
+        peak: "layer.head" to the largest weight.
     """
 
     length: int

@@ -61,11 +61,10 @@ function textView(payload, address) {
 
   // What the shades show: weights of the chosen token, or the statistic.
   async function shades() {
-    const words = (index) => `${index} ${payload.picture ? tokens[index] : ""}`.trim();
     const described = payload.statistics.find((one) => one.name === state.statistic);
     if (state.token === null || state.show === "statistic" || !data.knows(state.scope)) {
       const values = await data.floats(state.scope, state.statistic);
-      return { values: spans.map((_, i) => values[i] ?? null), described, words, ...colouring({ ...described, shades: null }, [[values]]) };
+      return { values: spans.map((_, i) => values[i] ?? null), described, ...colouring({ ...described, shades: null }, [[values]]) };
     }
     const values = spans.map(() => null);
     const other = lookedAt(state.token, state.scope, state.show);
@@ -73,7 +72,7 @@ function textView(payload, address) {
     (await data.look(state.scope, state.token, state.show)).rows.forEach(([place, weight]) => (values[place] = weight));
     const top = Math.max(1e-9, ...values);
     const whose = state.show === "keys" ? "of the token" : "to the token";
-    return { values, words, described: { low: "", high: "", meaning: `The largest weights ${whose} in the frame; colour grows with the square root of the weight.` }, range: [0, top], share: (value) => Math.sqrt(value / top) };
+    return { values, described: { low: "", high: "", meaning: `The largest weights ${whose} in the frame; colour grows with the square root of the weight.` }, range: [0, top], share: (value) => Math.sqrt(value / top) };
   }
 
   // The side whose tokens a token of this layer looks at, or is looked at by.
@@ -83,6 +82,7 @@ function textView(payload, address) {
   }
 
   let turn = 0;
+  let values = [];
   async function paint() {
     if (node.hidden) return;
     const now = ++turn;
@@ -90,7 +90,9 @@ function textView(payload, address) {
       const shown = await shades();
       if (now !== turn) return; // something else was chosen meanwhile
       shadeTokens(spans, shown, { over: Boolean(payload.picture) });
-      spans.forEach((span, index) => span.classList.toggle("chosen", index === state.token));
+      text.querySelectorAll(".chosen").forEach((span) => span.classList.remove("chosen"));
+      spans[state.token]?.classList.add("chosen");
+      values = shown.values;
       ramp.style.background = `linear-gradient(90deg, ${theme().ramp.join(", ")})`;
       low.textContent = `${shown.described.low} ${short(shown.range[0])}`;
       high.textContent = `${short(shown.range[1])} ${shown.described.high}`;
@@ -182,6 +184,12 @@ function textView(payload, address) {
   text.addEventListener("click", (event) => {
     const hit = event.target.closest(".token");
     if (hit) choose({ token: Number(hit.dataset.token) === state.token ? null : Number(hit.dataset.token) });
+  });
+  text.addEventListener("mouseover", (event) => {
+    const hit = event.target.closest(".token");
+    if (!hit) return;
+    const index = Number(hit.dataset.token);
+    hit.title = `${payload.picture ? tokens[index] : index}${Number.isFinite(values[index]) ? `: ${short(values[index])}` : ""}`;
   });
   statistic.addEventListener("change", () => choose({ statistic: statistic.value, show: "statistic" }));
   scope.addEventListener("change", () => choose({ scope: scope.value }));

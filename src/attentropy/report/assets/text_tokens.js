@@ -47,20 +47,25 @@ function tokenAcross(spans, from, direction) {
   return best;
 }
 
-// Colours of all tokens: `share` places a known value on the ramp.
-function shadeTokens(spans, { values, share, words }, { over }) {
-  const colours = theme().ramp;
+const LEVELS = 64; // colours that tokens are told apart by
+
+function tokenColours(over) {
+  return Array.from({ length: LEVELS }, (_, level) => {
+    const [r, g, b] = rampColour(theme().ramp, level / (LEVELS - 1));
+    return [over ? `rgb(${r} ${g} ${b} / 0.68)` : `rgb(${r} ${g} ${b})`, 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"];
+  });
+}
+
+// Colours of all tokens: `share` places a known value on the ramp. Only what changes is touched.
+function shadeTokens(spans, { values, share }, { over }) {
+  const colours = tokenColours(over);
   values.forEach((value, index) => {
     const known = value !== null && value !== undefined && Number.isFinite(value);
-    const style = spans[index].style;
-    if (known) {
-      const [r, g, b] = rampColour(colours, share(value));
-      style.background = over ? `rgb(${r} ${g} ${b} / 0.68)` : `rgb(${r} ${g} ${b})`;
-      style.color = 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff";
-    } else {
-      style.background = "transparent";
-      style.color = "";
-    }
-    spans[index].title = `${words(index)}${known ? `: ${short(value)}` : ""}`;
+    const [background, ink] = known ? colours[Math.round(share(value) * (LEVELS - 1))] : ["transparent", ""];
+    const span = spans[index];
+    if (span.shade === background) return;
+    span.shade = background;
+    span.style.background = background;
+    span.style.color = ink;
   });
 }
