@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from attentropy.report.text import text_page, text_payload
+from attentropy.scans.texts.pictures import of_picture
 from attentropy.scans.texts.table import table_of
-from attentropy.scans.texts.view import text_view
+from attentropy.scans.texts.view import text_view, view_of
 from tests.scans.small_llama import llama
+from tests.scans.texts.test_pictures import vit
+from tests.scans.texts.test_view import t5
 
 EVIL = '</script><img src=x onerror="window.hacked=1">'
 N = 41
@@ -41,7 +44,10 @@ whole = pytest.mark.whole
 def listed(opened, show):
     rows = opened.page.locator(f"#looks-{show} .look")
     return [
-        (int(rows.nth(i).get_attribute("data-token")), float(rows.nth(i).locator("b").inner_text()))
+        (
+            int(rows.nth(i).get_attribute("data-token")),
+            float(rows.nth(i).locator("b").inner_text().replace("< 6e-8", "0")),
+        )
         for i in range(rows.count())
     ]
 
@@ -122,4 +128,71 @@ def test_the_address_restores_what_was_chosen(open_page, page, width, scheme):
     assert opened.page.locator(".token.chosen").get_attribute("data-token") == "9"
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert opened.page.evaluate(overflow) <= 0
+    assert opened.errors == []
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A page of generated tokens."""
+    model = llama()
+    model.generation_config.eos_token_id = None
+    view = text_view(model, torch.arange(3, 12), generate=6, label=lambda token: f" w{token}")
+    path = tmp_path_factory.mktemp("generated") / "text.html"
+    path.write_text(text_page(table_of(view), name="m"), encoding="utf-8")
+    return path, view
+
+
+@whole
+def test_generated_tokens_have_rows_that_choose_them(open_page, spoken):
+    path, view = spoken
+    opened = open_page(path)
+    assert opened.page.locator(".token.made").count() == 6
+    opened.page.select_option("#head", "1.4")
+    opened.page.wait_for_selector('#generated[data-painted="1.4"]')
+    cells = opened.page.locator('#generated tr[data-step="3"] td')
+    row = view.generated[3]
+    wanted = [row.surprise, row.entropy[1][4], row.varentropy[1][4], row.top_probability[1][4]]
+    got = [float(cells.nth(i).inner_text()) for i in range(2, 6)]
+    np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=6e-4)
+    opened.page.click('#generated tr[data-step="3"] button')
+    wait(opened, "1.4 12 keys entropy")
+    assert opened.page.get_attribute('#generated tr[data-step="3"]', "aria-selected") == "true"
+    assert opened.errors == []
+
+
+@whole
+def test_patches_lie_over_the_picture(open_page, tmp_path):
+    view = view_of(of_picture(vit()))
+    path = tmp_path / "text.html"
+    path.write_text(text_page(table_of(view), name="vit"), encoding="utf-8")
+    opened = open_page(path)
+    assert opened.page.locator(".patches .token").count() == 16
+    opened.page.select_option("#head", "1.2")
+    opened.page.click('.patches .token[data-token="6"]')
+    wait(opened, "1.2 6 keys entropy")
+    at = view.looks[1].heads.index(2)
+    assert [place for place, _ in listed(opened, "keys")] == view.looks[1].keys[at, 6].tolist()
+    assert opened.page.locator("#token h2").inner_text() == "row 2, column 2"
+    opened.page.keyboard.press("ArrowDown")
+    wait(opened, "1.2 10 keys entropy")
+    assert opened.errors == []
+
+
+@whole
+def test_cross_attention_shades_the_other_text(open_page, tmp_path):
+    view = text_view(
+        t5(), torch.arange(3, 20), target=[0, 5, 6, 7], label=lambda token: f" w{token}"
+    )
+    path = tmp_path / "text.html"
+    path.write_text(text_page(table_of(view), name="t5"), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.select_option("#head", "2.1")
+    opened.page.click('[data-side="target"] .token[data-token="19"]')
+    wait(opened, "2.1 19 keys entropy")
+    assert {place for place, _ in listed(opened, "keys")} <= set(range(17))
+    shades = opened.page.evaluate(
+        "[...document.querySelectorAll('.token')].map((t) => t.style.background)"
+    )
+    assert "transparent" not in shades[:17]
+    assert set(shades[17:]) == {"transparent"}
     assert opened.errors == []

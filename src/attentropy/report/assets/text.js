@@ -132,7 +132,7 @@ function textView(payload, address) {
       return el(
         "li",
         {},
-        el("button", { class: "look", type: "button", "data-token": place, onclick: () => choose({ token: place }) }, el("span", { class: "look-place", text: place }), el("span", { class: "look-token", text: shownToken(tokens[place]).replace(/^ +$/, "␣") }), el("b", { text: weight.toPrecision(3) }), bar),
+        el("button", { class: "look", type: "button", "data-token": place, onclick: () => choose({ token: place }) }, el("span", { class: "look-place", text: place }), el("span", { class: "look-token", text: shownToken(tokens[place]).replace(/^ +$/, "␣") }), el("b", { text: shownWeight(weight) }), bar),
       );
     };
     return el(

@@ -1,6 +1,8 @@
 // Tokens on the page: words of one text or of two, or patches over a picture.
 
 const SIDES = { text: "The text", source: "Source, read by the encoder", target: "Target, read by the decoder", picture: "The picture" };
+// A weight as it is known: 16-bit floats end at 6e-8.
+const shownWeight = (weight) => (weight === 0 ? "< 6e-8" : weight < 1e-3 ? weight.toExponential(2) : weight.toPrecision(3));
 const shownToken = (token) => token.replace(/\n/g, "↵") || "∅";
 
 function tokenSpans({ tokens, sides, picture, generated }) {
@@ -52,7 +54,8 @@ const LEVELS = 64; // colours that tokens are told apart by
 function tokenColours(over) {
   return Array.from({ length: LEVELS }, (_, level) => {
     const [r, g, b] = rampColour(theme().ramp, level / (LEVELS - 1));
-    return [over ? `rgb(${r} ${g} ${b} / 0.68)` : `rgb(${r} ${g} ${b})`, 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"];
+    const cover = over ? 0.12 + (0.7 * level) / (LEVELS - 1) : 1; // a picture stays visible where little is
+    return [`rgb(${r} ${g} ${b} / ${cover.toFixed(2)})`, 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff"];
   });
 }
 
