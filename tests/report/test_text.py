@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+import attentropy as at
+from attentropy.report import scan_page
 from attentropy.report.text import text_page, text_payload
 from attentropy.scans.texts.pictures import of_picture
 from attentropy.scans.texts.table import table_of
@@ -196,3 +198,48 @@ def test_cross_attention_shades_the_other_text(open_page, tmp_path):
     assert "transparent" not in shades[:17]
     assert set(shades[17:]) == {"transparent"}
     assert opened.errors == []
+
+
+@whole
+def test_tokens_and_heads_are_found_and_back_works(open_page, spoken):
+    path, view = spoken
+    opened = open_page(path)
+    opened.page.fill("#find", view.labels[4].strip())
+    opened.page.press("#find", "Enter")
+    first = opened.page.input_value("#head")
+    wait(opened, f"{first} 4 keys entropy")
+    opened.page.fill("#find", "1.5")
+    opened.page.press("#find", "Enter")
+    wait(opened, "1.5 4 keys entropy")
+    opened.page.go_back()
+    wait(opened, f"{first} 4 keys entropy")
+    opened.page.fill("#find", "nowhere")
+    opened.page.press("#find", "Enter")
+    assert opened.page.get_attribute("#find", "aria-invalid") == "true"
+    assert opened.errors == []
+
+
+@whole
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_text_is_a_tab_of_a_scan(open_page, tmp_path, width):
+    model = llama()
+    ids = torch.randint(97, (200,), generator=torch.Generator().manual_seed(5))
+    scan = at.scan(model, ids, lengths=[16, 32])
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    opened.page.get_by_role("tab", name="Text").click()
+    opened.page.select_option("#text-head", "1.4")
+    opened.page.click('.token[data-token="20"]')
+    wait(opened, "1.4 20 keys entropy")
+    assert len(listed(opened, "keys")) == 16
+    address = opened.page.url
+    again = open_page(path)
+    again.page.goto(address)
+    again.page.reload()
+    wait(again, "1.4 20 keys entropy")
+    assert again.page.locator("#page-text").is_visible()
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert again.page.evaluate(overflow) <= 0
+    assert opened.errors == again.errors == []

@@ -7,40 +7,28 @@ const SHOWS = [
 ];
 
 function startText(payload) {
-  const view = textView(payload, plainAddress(""));
+  const view = textView(payload);
   buildShell(payload.name, [{ id: "text", title: payload.picture ? "Picture" : "Text", node: view.node }]);
   document.getElementById("foot").textContent = payload.served
     ? "Made by attentropy. This page asks its own server, and no other."
     : "Made by attentropy. This file needs no network and sends nothing.";
-  view.restore();
+  view.paint();
 }
 
-// What is chosen, in the part of the address after #, behind the name of the tab if there is one.
-function plainAddress(tab) {
-  const mine = () => !tab || location.hash.slice(1).split("&")[0] === tab;
-  return {
-    id: (name) => (tab ? `${tab}-${name}` : name),
-    read: () => new URLSearchParams(mine() ? location.hash.slice(1) : ""),
-    write: (chosen) => {
-      if (mine()) history.replaceState(null, "", `#${tab ? `${tab}&` : ""}${new URLSearchParams(chosen)}`);
-    },
-  };
-}
-
-function textView(payload, address) {
+// `prefix` tells names in the address and of controls from those of other tabs.
+function textView(payload, prefix = "") {
   const { tokens, layers, sides } = payload;
   const data = textData(payload);
-  const first = { statistic: "entropy", scope: data.first, token: null, show: "keys" };
-  const state = { ...first };
+  const state = { statistic: "entropy", scope: data.first, token: null, show: "keys" };
   const { node: text, spans } = tokenSpans(payload);
   const made = payload.generated ? generatedCard(payload, (token) => choose({ token })) : null;
-  const statistic = el("select", { id: address.id("statistic") }, ...payload.statistics.map((one) => el("option", { value: one.name, text: one.label })));
-  const scope = el("select", { id: address.id("head") }, ...scopeOptions(layers, data));
+  const statistic = el("select", { id: `${prefix}statistic` }, ...payload.statistics.map((one) => el("option", { value: one.name, text: one.label })));
+  const scope = el("select", { id: `${prefix}head` }, ...scopeOptions(layers, data));
   const show = el("div");
   const [ramp, low, high] = [el("div", { class: "ramp" }), el("span"), el("span")];
   const meaning = el("p", { class: "meaning" });
   const side = el("section", { class: "card token-side", id: "token", "aria-live": "polite" });
-  const field = (label, control) => el("label", { class: "field" }, el("span", { text: label }), control);
+  const find = el("input", { id: `${prefix}find`, type: "search", placeholder: payload.picture ? "9.5" : "word or 9.5", "aria-label": "Find a token, or a head such as 9.5" });
   const node = el(
     "div",
     { class: "page" },
@@ -48,7 +36,7 @@ function textView(payload, address) {
       "section",
       { class: "card" },
       el("div", { class: "card-head" }, el("div", {}, el("h1", { class: "text-title", text: "Where does attention look?" }), el("p", { text: textFacts(payload, data) }), oddLayers(payload.odd))),
-      el("div", { class: "controls" }, field("Head", scope), field("Shade by", statistic), show),
+      el("div", { class: "controls" }, field("Head", scope), field("Shade by", statistic), field("Find", find), show),
     ),
     el(
       "div",
@@ -84,7 +72,6 @@ function textView(payload, address) {
   let turn = 0;
   let values = [];
   async function paint() {
-    if (node.hidden) return;
     const now = ++turn;
     try {
       const shown = await shades();
@@ -144,25 +131,38 @@ function textView(payload, address) {
     );
   }
 
-  function choose(change) {
-    Object.assign(state, change);
+  function setControls() {
     statistic.value = state.statistic;
     scope.value = state.scope;
     show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
-    address.write(Object.entries(state).filter(([, value]) => value !== null));
+  }
+
+  function choose(change) {
+    Object.assign(state, change);
+    setControls();
+    noteChoices();
     if (change.token !== undefined && change.token !== null) spans[state.token].scrollIntoView({ block: "nearest" });
     return paint();
   }
 
-  function restore() {
-    const asked = address.read();
-    const token = Number(asked.get("token") ?? NaN);
-    choose({
-      statistic: payload.statistics.some((one) => one.name === asked.get("statistic")) ? asked.get("statistic") : first.statistic,
-      scope: data.scopes.includes(asked.get("scope")) ? asked.get("scope") : first.scope,
-      show: SHOWS.some((one) => one.value === asked.get("show")) ? asked.get("show") : first.show,
-      token: Number.isInteger(token) && token >= 0 && token < tokens.length ? token : null,
-    });
+  const restore = (name, has, read = (text) => text) =>
+    inAddress(`${prefix}${name}`, () => String(state[name] ?? ""), (text) => (text === "" || has(text)) && choose({ [name]: read(text) }));
+  restore("statistic", (text) => payload.statistics.some((one) => one.name === text));
+  restore("scope", (text) => data.scopes.includes(text));
+  restore("show", (text) => SHOWS.some((one) => one.value === text));
+  restore("token", (text) => /^\d+$/.test(text) && Number(text) < tokens.length, (text) => (text === "" ? null : Number(text)));
+
+  // The next token that holds the text, or the head of such a name.
+  function search() {
+    const wanted = find.value.toLowerCase();
+    const head = headOf(wanted, layers.map((layer) => layer.heads));
+    if (head && data.scopes.includes(headText(head))) return choose({ scope: headText(head) });
+    const from = (state.token ?? -1) + 1;
+    const order = [...Array(tokens.length).keys()].map((i) => (from + i) % tokens.length);
+    const found = wanted.trim() ? order.find((i) => tokens[i].toLowerCase().includes(wanted)) : undefined;
+    announce(found === undefined ? "Not found" : `Token ${found} ${tokens[found]}`);
+    find.setAttribute("aria-invalid", String(found === undefined));
+    return found === undefined ? null : choose({ token: found });
   }
 
   function press(event) {
@@ -194,9 +194,10 @@ function textView(payload, address) {
   statistic.addEventListener("change", () => choose({ statistic: statistic.value, show: "statistic" }));
   scope.addEventListener("change", () => choose({ scope: scope.value }));
   document.addEventListener("keydown", press);
-  addEventListener("hashchange", restore);
+  find.addEventListener("keydown", (event) => event.key === "Enter" && search());
   themeState.listeners.push(paint);
-  return { node, paint, restore };
+  setControls();
+  return { node, paint };
 }
 
 const textFacts = ({ tokens, layers, left, unshown, generated, served }, { heads }) =>
