@@ -34,9 +34,13 @@ SCRIPTS = (
     "methods.js",
     "run.js",
     "shelf.js",
+    "text_data.js",
+    "text_tokens.js",
+    "text_generated.js",
     "text.js",
     "main.js",
 )
+STYLES = ("style.css", "attention_map.css", "text.css")
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -61,7 +65,7 @@ def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str
         "title": html.escape(title),
         "summary": "\n".join(f"<p>{html.escape(line)}</p>" for line in summary),
         "live": html.escape(live, quote=True),
-        "style": asset("assets/style.css"),
+        "style": "\n".join(asset(f"assets/{name}") for name in STYLES),
         "data": inline_json(payload),
         "vendor": vendor,
         "app": app,

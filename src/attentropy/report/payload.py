@@ -10,6 +10,7 @@ from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
+from attentropy.report.text import text_payload
 from attentropy.scans.judging import words
 from attentropy.scans.schema import PLAN, Measure, Scan
 
@@ -65,6 +66,7 @@ def scan_payload(
         "statistics": ALL_DESCRIBED,
         "scan": _one(scan, called[0], maps=True),
         "other": None if other is None else _one(other, called[1], maps=False),
+        "text": None if scan.text is None else text_payload(scan.text, name=scan.model.name),
     }
 
 

@@ -28,6 +28,7 @@ from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
 from attentropy.scans.measuring.measure import measure
 from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
+from attentropy.scans.texts.beginning import beginning
 
 Keep = Callable[[Scan], object]
 PROBED = 4 * WINDOWS * WINDOW  # tokens of the distance probe, at most: three gaps beside none
@@ -116,6 +117,7 @@ def scan(
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")
     found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
+    found.text = beginning(model, text, label=provenance.label, length=found.lengths[-1])
     if calibrate:
         work.listener.stage("calibrating")
         found.plan = calibration.calibrated(model, windows, found)
