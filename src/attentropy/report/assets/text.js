@@ -172,11 +172,15 @@ function textView(payload) {
     );
   }
 
-  function choose(change) {
-    Object.assign(state, change);
+  function setControls() {
     statistic.value = state.statistic;
     scope.value = state.scope;
     show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
+  }
+
+  function choose(change) {
+    Object.assign(state, change);
+    setControls();
     noteChoices();
     if (change.token !== undefined && change.token !== null) spans[state.token].scrollIntoView({ block: "nearest" });
     return paint();
@@ -226,6 +230,7 @@ function textView(payload) {
   statistic.addEventListener("change", () => choose({ statistic: statistic.value, show: "statistic" }));
   scope.addEventListener("change", () => choose({ scope: scope.value }));
   document.addEventListener("keydown", press);
+  setControls();
   return { node, paint };
 }
 
