@@ -16,7 +16,12 @@ torch.set_num_threads(1)
 WHOLE = (
     *("compil", "_modes", "fused/test_operators", "a_graph"),  # torch.compile and torch.export
     *("_distributed", "context_parallel", "test_ring", "test_reduce", "_copies", "killed"),
-    *("test_transport", "test_groups", "writer_faults"),  # these and the line above: processes
+    *(
+        "test_transport",
+        "test_groups",
+        "writer_faults",
+        "tests/faults/",
+    ),  # these and the line above: processes
     *("test_attentropy", "theory/test_theory", "test_nn_imports", "theory/test_lab"),
     *("test_release", "test_typing", "test_layout", "fused/test_build", "tests/docs/"),
     *("kernels/triton/", "triton-", "-triton", "[triton]", "browser", "test_server", "test_serve"),

@@ -92,6 +92,8 @@ def test_every_page_draws(open_page, report):
         visible = opened.page.locator("[role=tabpanel]:visible .chart svg")
         assert visible.count() == charts
     assert "Σⱼ" in opened.page.locator("#page-methods").inner_text()
+    assert "Coverage" in opened.page.locator("#page-methods").inner_text()
+    assert opened.page.locator("#page-methods td", has_text="verified").count() > 0
     assert opened.errors == []
 
 

@@ -112,6 +112,7 @@ def _one(scan: Scan, name: str, *, maps: bool) -> dict[str, Any]:
         "remedies": [
             {**rounded(to_builtins(one), 5), "helps": one.change.helps} for one in scan.remedies
         ],
+        "coverage": to_builtins(scan.coverage),
         "plan": None if scan.plan is None else _plan(scan.plan, scan),
         "predictions": rounded(predict(scan), 4),
         "maps": _maps(scan) if maps else None,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.models.losses.reading import has_decoder_beside
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -168,6 +169,7 @@ class _Work:
     skipped: list[Skipped]
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.balance = balance(self.model)
@@ -189,6 +191,7 @@ class _Work:
             self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
         self.listener.begin(sum(self.amount(length) for length in lengths))
         known = {measure.length: measure for measure in (done.measures if done else ())}
+        self.coverage = done.coverage if done else []
         for length in lengths:
             if length in known:
                 self.measures.append(known[length])
@@ -216,6 +219,7 @@ class _Work:
             self.losses[length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
         self.measures.append(found.measure)
+        self.coverage = found.coverage
 
     def conclude(self, scan: Scan) -> None:
         """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
@@ -283,6 +287,7 @@ class _Work:
             slopes=[],
             findings=[],
             advice=[],
+            coverage=self.coverage,
         )
         judge(found)
         return found

@@ -27,7 +27,22 @@ function methodsPage(state) {
       el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); those marked * are taken on evenly spaced rows of each forward pass." }))),
       statisticTable(state.statistics),
     ),
+    coverageCard(scan),
     theoryCard(scan),
+  );
+}
+
+function coverageCard(scan) {
+  if (!scan.coverage.length) return null;
+  const rows = scan.coverage.map((row) =>
+    el("tr", {}, el("td", { text: row.module || "(the model)" }), el("td", { text: row.status }), el("td", { text: row.why })),
+  );
+  const head = el("tr", {}, ...["Module", "Seen", "Why"].map((text) => el("th", { text })));
+  return el(
+    "section",
+    { class: "card long" },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Coverage" }), el("p", { text: "What was seen of each module with attention. Verified: the model’s own output was compared. Beside: the model’s own function serves, and its softmax is observed. Partly, unseen: numbers are missing here, for the reason given." }))),
+    el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))),
   );
 }
 

@@ -7,6 +7,7 @@ from attentropy.core.notebook.words import plural
 from attentropy.models.diagnose import Finding
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import Paired
+from attentropy.models.record.coverage import summary
 from attentropy.scans.schema import Excess, HeadTable, Measure, Scan
 
 
@@ -106,7 +107,7 @@ def sentences(scan: Scan) -> list[str]:
     said = [*_damage(scan), *_probes(scan)]
     healthy = f"{total - sick:,} of {plural(total, 'head')} {'is' if total == 1 else 'are'} healthy"
     said.append(f"{healthy}{_troubles(scan)}.")
-    said += [_trained(scan), *_special(scan)]
+    said += [_trained(scan), *_special(scan), *_seen(scan)]
     middle = median_slope(scan)
     if middle is not None:
         said.append(
@@ -156,6 +157,10 @@ def _share(change: Paired) -> str:
 
 def _special(scan: Scan) -> list[str]:
     return [f"{scan.input.special}."] if scan.input.special else []
+
+
+def _seen(scan: Scan) -> list[str]:
+    return [summary(scan.coverage)] if scan.coverage else []
 
 
 def tiles(scan: Scan) -> list[Tile]:

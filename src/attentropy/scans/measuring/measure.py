@@ -16,6 +16,7 @@ from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.losses.buckets import by_position
 from attentropy.models.losses.reading import device_of, logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Bins, Profile, merged
 from attentropy.models.watch import Watch
 from attentropy.scans.schema import Measure
@@ -30,10 +31,12 @@ class Reading:
     Attributes:
         measure: for the file.
         losses: [W, length - 1] of all windows; None if the model does not predict the next token.
+        coverage: what was seen of each module with attention.
     """
 
     measure: Measure
     losses: Tensor | None
+    coverage: list[ModuleCoverage]
 
 
 def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Reading:
@@ -74,7 +77,7 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
-    return Reading(found, losses)
+    return Reading(found, losses, watch.coverage())
 
 
 def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
