@@ -15,7 +15,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyE
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
-from attentropy.models.progress import Listener, ReadingCost, counted
+from attentropy.models.progress import ForwardCost, Listener, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
@@ -28,6 +28,7 @@ from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
 from attentropy.scans.measuring.measure import measure
 from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
+from attentropy.scans.texts.beginning import beginning
 
 Keep = Callable[[Scan], object]
 PROBED = 4 * WINDOWS * WINDOW  # tokens of the distance probe, at most: three gaps beside none
@@ -116,6 +117,7 @@ def scan(
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")
     found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
+    found.text = beginning(model, text, label=provenance.label, length=found.lengths[-1])
     if calibrate:
         work.listener.stage("calibrating")
         found.plan = calibration.calibrated(model, windows, found)
@@ -138,7 +140,7 @@ class _Work:
     coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cost = ReadingCost(self.model)
+        self.cost = ForwardCost(self.model)
         self.planned = 0
 
     @property
@@ -155,10 +157,10 @@ class _Work:
         for skip in self.skipped:
             self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
         known = {measure.length: measure for measure in (done.measures if done else ())}
+        self.coverage = done.coverage if done else []
         self.planned = self._beyond(lengths[-1])
         new = sum(self.amount(length) for length in lengths if length not in known)
         self.listener.begin(new + self.planned)
-        self.coverage = done.coverage if done else []
         for length in lengths:
             if length in known:
                 self.measures.append(known[length])

@@ -261,6 +261,12 @@ def test_compare_puts_the_other_scan_into_the_page(call, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     payload = json.loads(page.split('id="payload">')[1].split("</script>")[0])
     assert payload["other"]["lengths"] == [16, 32]
+    assert (payload["scan"]["name"], payload["other"]["name"]) == ("out", "before")
+    assert call("--lengths", "16,32", "--resume").exit_code == 0  # nothing is left to do
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert '"name":"before"' in page
+    assert call("--lengths", "16,32").exit_code == 0  # another scan, compared with nothing
+    assert not (tmp_path / "out" / "compared").exists()
 
 
 def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):

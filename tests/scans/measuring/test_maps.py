@@ -30,11 +30,6 @@ def test_maps_hold_the_weights_of_the_first_tokens():
     ] ** 0.5 + 1e-3
 
 
-def test_pooling_takes_means_of_blocks():
-    weights = torch.arange(16.0).view(4, 4)
-    assert maps.pool(weights, 2).tolist() == [[2.5, 4.5], [10.5, 12.5]]
-
-
 @pytest.mark.parametrize(
     ("heads", "tokens", "side"),
     [(16, 999, 256), (32, 999, 128), (270, 999, 64), (4, 100, 64), (4, 9, None)],

@@ -101,6 +101,10 @@ def _class_for(transformers: Any, config: Any) -> Any:
         return transformers.AutoModelForCausalLM
     if not names[0] and type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
+    if names[0].endswith("ForConditionalGeneration") and type(config) in (
+        transformers.AutoModelForSeq2SeqLM._model_mapping
+    ):
+        return transformers.AutoModelForSeq2SeqLM
     return transformers.AutoModel
 
 

@@ -243,7 +243,7 @@ def _transformers(
     _say_trained(about, trained_length(model, tokenizer, gguf))
     if more:
         about.note = "weights dequantised from GGUF"
-    auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
+    auto = _auto(model)
     extra = "".join(f", {key}={value!r}" for key, value in more.items())
     call = f"from transformers import {auto}\nmodel = {auto}.from_pretrained({where!r}{extra})"
     if tokenizer is None:
@@ -259,8 +259,12 @@ def _transformers(
     )
 
 
-def _predicts(model: nn.Module) -> bool:
-    return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+def _auto(model: nn.Module) -> str:
+    """The class of transformers that loads such a model."""
+    name = type(model).__name__
+    if name.endswith("ForConditionalGeneration"):
+        return "AutoModelForSeq2SeqLM"
+    return "AutoModelForCausalLM" if name.endswith(("ForCausalLM", "LMHeadModel")) else "AutoModel"
 
 
 def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> ScannedModel:
