@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from attentropy.models.progress import Listener
     from attentropy.scans.loading.inputs import Tokens
     from attentropy.scans.loading.sources import Source
-    from attentropy.scans.scan import Listener
     from attentropy.scans.schema import Scan
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -112,7 +112,9 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
 def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Listener") -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
     from attentropy.scans.errors import ScanError
+    from attentropy.scans.judging import calibration
     from attentropy.scans.loading import sources
+    from attentropy.scans.measuring import lengths as spans
     from attentropy.scans.scan import Provenance, scan
     from attentropy.scans.store import save
 
@@ -122,6 +124,9 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         raise ScanError("{text} and {tokens} exclude each other")
     if options["quick"] and options["tokens_per_length"]:
         raise ScanError("{quick} and {tokens_per_length} exclude each other")
+    if options["calibrate"] and lengths is not None:
+        trained = options["trained"] or sources.trained_on_disk(model)
+        calibration.check_reach(spans.check(lengths), trained)
     going_on = options["resume"] and (out / "scan.json").exists()
     done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(

@@ -5,7 +5,7 @@ Memory is that of one forward pass: rows are folded into bins after each.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -39,13 +39,12 @@ class Reading:
     coverage: list[ModuleCoverage]
 
 
-def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Reading:
+def measure(model: nn.Module, windows: Iterable[Tensor]) -> Reading:
     """Read windows of one length with the model, and measure every head.
 
     Args:
         model: the model.
         windows: ids [B, n] each, all of the same n.
-        tick: is told how many tokens were read, after every forward pass.
     """
     began = time.perf_counter()
     device = device_of(model)
@@ -62,7 +61,6 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
             watch.require()
             passes.append(_folded(watch))
             sizes.append(len(ids))
-            tick(ids.numel())
     rows = forward_rows(watch.heads())
     losses = torch.cat(lost) if lost and all(row.causal for row in rows) else None
     mean = None if losses is None else float(losses.double().mean())
