@@ -149,7 +149,7 @@ class Change:
         if isinstance(new, Tensor):
             new = new.view(1, -1, 1) if new.dim() == 1 else new
         if self.temperature is not None:
-            new = new / self.temperature.to(visible.device).view(1, -1, 1)
+            new = new / self.temperature.to(visible).view(1, -1, 1)
         return new
 
     @property
