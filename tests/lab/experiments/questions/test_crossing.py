@@ -7,7 +7,7 @@ SMALL = crossing.CrossingConfig(steps=1, every=1, batch=4, length=5, width=16, l
 
 
 def test_the_words_to_say_are_the_source_reversed_and_renamed():
-    task = crossing.Task(SMALL, image=False, seed=0)
+    task = crossing.Pairs(SMALL, image=False, seed=0)
     source, before, said = task.draw()
     assert torch.equal(said, task.renamed[source.flip(1)])
     assert (before[:, 0] == SMALL.vocabulary).all()
@@ -17,7 +17,7 @@ def test_the_words_to_say_are_the_source_reversed_and_renamed():
 def test_the_decoder_does_not_see_what_follows():
     torch.manual_seed(0)
     model = crossing.Crossed(SMALL, image=True)
-    source, before, _ = crossing.Task(SMALL, image=True, seed=0).draw()
+    source, before, _ = crossing.Pairs(SMALL, image=True, seed=0).draw()
     later = before.clone()
     later[:, -1] = 0
     torch.testing.assert_close(model(source, before)[0][:, :-1], model(source, later)[0][:, :-1])

@@ -72,7 +72,7 @@ class Crossed(nn.Module):
         return logits, {"encoder": seen, "decoder": [first], "crossing": [second]}
 
 
-class Task:
+class Pairs:
     """Pairs of a source and the words to say, drawn from one seed."""
 
     def __init__(self, config: CrossingConfig, *, image: bool, seed: int) -> None:
@@ -104,7 +104,7 @@ def measure(config: CrossingConfig, condition: str, seed: int) -> list[Row]:
     """
     torch.manual_seed(seed)
     image = condition == IMAGE
-    model, task = Crossed(config, image=image), Task(config, image=image, seed=seed)
+    model, task = Crossed(config, image=image), Pairs(config, image=image, seed=seed)
     optimiser = torch.optim.Adam(model.parameters(), config.rate)
     rows: list[Row] = []
     for step in range(config.steps + 1):
