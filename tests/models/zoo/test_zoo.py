@@ -142,6 +142,25 @@ def test_rows_of_padding_are_left_out():
     assert w.visible.clamp(max=1).sum((0, 2)).tolist() == [5] * 4
 
 
+def test_a_row_without_keys_has_no_number_and_hides_no_others():
+    w = ran(2, 4, 3, 5)
+    rows = [Row(float(e), 5) for e in w.entropy.sum((0, 2)).sub(w.entropy[0, :, 2]) / 5]
+    w.entropy[0, :, 2], w.visible[0, :, 2] = torch.nan, 0
+    assert faults(rows, [w]) == {}
+    rows[1].entropy += 1e-4
+    assert list(faults(rows, [w])) == ["wrong number"]
+
+
+def test_weights_that_are_not_those_of_a_plain_run_are_unfit():
+    w, out = ran(2, 4, 3, 5), [torch.ones(3)]
+    assert trial._unfit(out, out, [w], same=1e-6) is None
+    assert "differs from its plain one by 1.0e+00" in trial._unfit(
+        out, [torch.zeros(3)], [w], same=1e-6
+    )
+    w.entropy[:] = torch.nan
+    assert trial._unfit(out, out, [w], same=1e-6) == "weights are NaN"
+
+
 def test_changes_of_outputs():
     a = torch.tensor([1.0, -2.0, torch.nan])
     assert trial.change([a], [a]) == 0

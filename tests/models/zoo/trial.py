@@ -304,7 +304,9 @@ def readings(weights, heads):
     if weights.sink is not None:
         both = torch.special.entr(weights.sink) + torch.special.entr(1 - weights.sink)
         entropies.append((1 - weights.sink) * weights.entropy + both)
-    for entropy in entropies:
+    for entropy in (
+        one.masked_fill(~counted, 0.0) for one in entropies
+    ):  # NaN of rows without keys
         for axis, size in enumerate(entropy.shape):
             if size % heads == 0:
                 yield _by_head(entropy, axis, heads), _by_head(counted, axis, heads)
