@@ -212,7 +212,7 @@ class CosScale:
         growth: a rule c(n) / sqrt(d), such as InfoScale(512), whose c(n) multiplies it; or None.
 
     >>> CosScale(16.0, growth=LogLengthFrom(64))(32, torch.tensor([64, 4096]))
-    tensor([16., 32.])
+    tensor([16.0000, 32.0000])
     """
 
     value: float = 16.0
