@@ -10,20 +10,21 @@ untouched model, read whole texts and are asked for passkeys.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
-from attentropy.extensions.reading import tried
+from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
@@ -38,6 +39,7 @@ LEFT_OUT = (
     "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
     "clipped positions."
 )
+T = TypeVar("T")
 Tell = Callable[[str], object]
 Keep = Callable[[Record], object]
 
@@ -57,6 +59,7 @@ def extend(
     done: Record | None = None,
     tell: Tell = lambda text: None,
     keep: Keep = lambda record: None,
+    team: Team = ALONE,
 ) -> Extension:
     """Try what may let `model` read `to` tokens, and choose what text and retrieval say.
 
@@ -77,18 +80,21 @@ def extend(
         done: the record of a stopped extension of the same model and tokens.
         tell: is told in words what is done now.
         keep: receives the record after every measurement.
+        team: processes that share candidates and texts out; each has the model and all arguments,
+            and gets the whole result.
     """
     ids, texts = _check(model, tokens, to, texts)
     task = task_of(model, ids, to=to, trained=trained)
     if to <= task.trained:
         raise ArgumentError("to", f"beyond the trained length {task.trained}", to)
     record = _begun(done, task, ids)
+    team.check_same("the text", record.text)
     if exported:
         check_exportable(model)
         for text in _left_out(model, task):
             record.note(text)
             tell(text)
-    work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep)
+    work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep, team)
     training = model.training
     model.eval()
     try:
@@ -114,8 +120,9 @@ class _Extending:
         begin: tuple[int, ...],
         tell: Tell,
         keep: Keep,
+        team: Team,
     ) -> None:
-        self.model, self.record, self.task = model, record, record.task
+        self.model, self.record, self.task, self.team = model, record, record.task, team
         self.tell, self.keep, self.encode, self.begin = tell, keep, encode, begin
         self.untouched: Tensor | None = None
         calibration = ids[: len(ids) // 4]
@@ -147,17 +154,14 @@ class _Extending:
 
     def _fit(self, best: Setting, *, per_head: bool) -> None:
         """Temperatures on the best positions: entropy held, one for all, one for each head."""
-        self.tell(f"entropy of {best.name}")
-        held = fitting.entropy_held(best, self.model, self.probe.fit)
-        assert held.heads is not None
-        start = fitting.typical(held.heads)
-        self.tell(f"temperature of {best.name}")
-        one = fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+        held, one = self.team.of_first(lambda: self._fitted(best))
         losses = self._screen([held, one])
         if not per_head:
             return
         name = f"{best.name}, temperature per head"
-        each = fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=self.tell)
+        each = self.team.of_first(
+            lambda: fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=self.tell)
+        )
         losses |= self._screen([each])
         change = paired(losses[one.name], losses[each.name])
         verdict = "beats" if change.helps else "does not beat"
@@ -166,25 +170,43 @@ class _Extending:
             f"fitted to: {change}."
         )
 
+    def _fitted(self, best: Setting) -> tuple[Setting, Setting]:
+        """The best positions with factors that hold the entropy, and with one temperature."""
+        self.tell(f"entropy of {best.name}")
+        held = fitting.entropy_held(best, self.model, self.probe.fit)
+        assert held.heads is not None
+        start = fitting.typical(held.heads)
+        self.tell(f"temperature of {best.name}")
+        return held, fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+
     def _screen(self, candidates: list[Setting]) -> dict[str, Tensor]:
         """Probe what the record lacks; the losses of stretches by name."""
         known = {one.candidate for one in self.record.screened}
         missing = [one for one in candidates if one.name not in known]
         losses: dict[str, Tensor] = {}
         if missing and self.untouched is None:
-            self.tell(f"probe: {UNTOUCHED}")
-            self.untouched = self.probe.judge.of_candidate(Setting(name=UNTOUCHED), self.model)
-        for one in missing:
-            assert self.untouched is not None
-            self.tell(f"probe: {one.name}")
-            self._add(one)
-            same = one.name == UNTOUCHED
-            after = self.untouched if same else self.probe.judge.of_candidate(one, self.model)
-            losses[one.name] = after
-            change = paired(self.untouched, after)
-            self.record.screened.append(Screened(candidate=one.name, change=change))
+            self.untouched = self.team.of_first(lambda: self._probed(Setting(name=UNTOUCHED)))
+        for few in self._rounds(missing):
+            for one, after in zip(few, self.team.map(self._probed, few), strict=True):
+                assert self.untouched is not None
+                self._add(one)
+                losses[one.name] = after
+                change = paired(self.untouched, after)
+                self.record.screened.append(Screened(candidate=one.name, change=change))
             self.keep(self.record)
         return losses
+
+    def _probed(self, one: Setting) -> Tensor:
+        """Losses of stretches with a candidate."""
+        if one.name == UNTOUCHED and self.untouched is not None:
+            return self.untouched
+        self.tell(f"probe: {one.name}")
+        return self.probe.judge.of_candidate(one, self.model)
+
+    def _rounds(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """As many items at a time as there are processes; the record is kept after each round."""
+        for start in range(0, len(items), self.team.size):
+            yield items[start : start + self.team.size]
 
     def try_all(self, finalists: int, *, exported: bool) -> None:
         """A third of the texts with everything shortlisted, the others with the best of that."""
@@ -192,15 +214,12 @@ class _Extending:
         first = max(1, len(haystacks) // 3)
         shortlist = self._shortlist(finalists, exported=exported)
         always = [Setting(name=TRUNCATED, truncated=True), Setting(name=UNTOUCHED)]
-        for window in range(first):
-            for one in (*always, *shortlist):
-                self._try(one, haystacks, window)
+        self._try([*always, *shortlist], haystacks, range(first))
         so_far = [trial for trial in self.record.trials if trial.window < first]
         race = msgspec.structs.replace(self.record, trials=so_far)
         chosen = Extension(race, self.model, exported=exported).leaders(finalists)
-        for window in range(first, len(haystacks)):
-            for name in (TRUNCATED, *chosen):
-                self._try(self.record.candidate(name), haystacks, window)
+        others = [self.record.candidate(name) for name in (TRUNCATED, *chosen)]
+        self._try(others, haystacks, range(first, len(haystacks)))
 
     def _shortlist(self, count: int, *, exported: bool) -> list[Setting]:
         """The best of each family by the probe, YaRN as published, and what no probe can judge."""
@@ -234,7 +253,9 @@ class _Extending:
         if self.record.inside is None:
             self.tell(f"passkeys at {trained}")
             one = Setting(name=UNTOUCHED)
-            self.record.inside = tried(one, self.model, self.task, inside, window=0, last=last)
+            self.record.inside = self.team.of_first(
+                lambda: tried(one, self.model, self.task, inside, window=0, last=last)
+            )
             self.keep(self.record)
         if not any(self.record.inside.hits):
             self.record.note(f"No passkeys were asked for: it finds none at {trained} tokens.")
@@ -252,15 +273,23 @@ class _Extending:
             begin=self.begin,
         )
 
-    def _try(self, candidate: Setting, texts: list[Haystack], window: int) -> None:
-        self._add(candidate)
-        if any(trial.window == window for trial in self.record.of(candidate.name)):
-            return
-        self.tell(f"{candidate.name}, text {window + 1} of {len(texts)}")
-        last = self.record.last
-        trial = tried(candidate, self.model, self.task, texts[window], window=window, last=last)
-        self.record.trials.append(trial)
-        self.keep(self.record)
+    def _try(self, candidates: list[Setting], texts: list[Haystack], windows: range) -> None:
+        """Every candidate on these texts, but for what the record has."""
+        for one in candidates:
+            self._add(one)
+        known = {(trial.candidate, trial.window) for trial in self.record.trials}
+        todo = [(one, window) for window in windows for one in candidates]
+        missing = [pair for pair in todo if (pair[0].name, pair[1]) not in known]
+
+        def attempt(pair: tuple[Setting, int]) -> Attempt:
+            one, window = pair
+            self.tell(f"{one.name}, text {window + 1} of {len(texts)}")
+            last, text = self.record.last, texts[window]
+            return tried(one, self.model, self.task, text, window=window, last=last)
+
+        for few in self._rounds(missing):
+            self.record.trials += self.team.map(attempt, few)
+            self.keep(self.record)
 
     def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
@@ -102,6 +103,7 @@ def scan(
     done: Scan | None = None,
     listener: Listener | None = None,
     keep: Keep | None = None,
+    team: Team = ALONE,
 ) -> Scan:
     """Measure every head of `model` at several lengths, while it reads `tokens` in windows of each.
 
@@ -120,6 +122,8 @@ def scan(
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
         listener: is told how far the scan is.
         keep: receives the scan so far after every length.
+        team: processes that share the work out; each has the model and all arguments, and gets
+            the whole scan. Attention maps are drawn by the first.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
@@ -134,6 +138,8 @@ def scan(
         provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
+    for what, value in _work_of(provenance).items():
+        team.check_same(what, value)
     about, ids = provenance.model, text.ids
     asked = spans.default(about, len(ids)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, about, len(ids))
@@ -142,16 +148,18 @@ def scan(
     windows = spans.Windows.of(
         ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
     )
-    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
+    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped, team=team)
     for warning in text.about.warnings:
         work.listener.say(f"beware: {warning}")
     work.measure_all(wanted, done, keep=keep)
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")
-    found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
+    if team.is_first:
+        beginning = ids[: found.lengths[-1]]
+        found.maps = draw_maps(model, beginning, found.layers, label=provenance.label)
     if calibrate:
         work.listener.stage("calibrating")
-        found.plan = calibration.calibrated(model, windows, found)
+        found.plan = calibration.calibrated(model, windows, found, team=team)
     work.conclude(found)
     found.seconds = work.seconds
     return found
@@ -166,6 +174,7 @@ class _Work:
     provenance: Provenance
     listener: Listener
     skipped: list[Skipped]
+    team: Team = ALONE
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
 
@@ -206,7 +215,7 @@ class _Work:
         self.listener.stage(f"length {length:,}")
         tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
         try:
-            found = measure(self.model, self.text.cut(length), tick=tick)
+            found = measure(self.model, self.text.cut(length), tick=tick, team=self.team)
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
@@ -229,7 +238,7 @@ class _Work:
         self.listener.stage(f"beyond {trained:,}, beside truncation")
         whole, advance = self.losses.get(length), self.listener.advance
         self.listener.more(self._truncated(length, trained))
-        beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
+        beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole, team=self.team)
         advance(self._truncated(length, trained))
         excess, cause = beyond.excess(), None
         noticed = beyond.noticed_at()
@@ -273,6 +282,7 @@ class _Work:
             created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             seconds=self.seconds,
             threads=torch.get_num_threads(),
+            processes=self.team.size,
             command=self.provenance.command,
             call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
             complete=complete,
@@ -323,16 +333,21 @@ def _check_same_work(done: Scan, now: Provenance) -> None:
     """Refuse to go on with a scan of another model or text."""
     if not isinstance(done, Scan):
         raise ArgumentTypeError("done", "a Scan", type(done).__name__)
-    pairs = (
-        ("model", done.model.source, now.model.source),
-        ("number of parameters", done.model.parameters, now.model.parameters),
-        ("dtype", done.model.dtype, now.model.dtype),
-        ("text", done.input.sha256, now.text.sha256),
-    )
-    for what, before, here in pairs:
+    for (what, before), here in zip(_work_of(done).items(), _work_of(now).values(), strict=True):
         if before != here:
             text = "{done}: the stopped scan has another {what}: {before}, not {here}"
             raise ScanError(text, what=what, before=before, here=here)
+
+
+def _work_of(scan: Scan | Provenance) -> dict[str, str | int]:
+    """What makes two scans the same work."""
+    text = scan.input if isinstance(scan, Scan) else scan.text
+    return {
+        "model": scan.model.source,
+        "number of parameters": scan.model.parameters,
+        "dtype": scan.model.dtype,
+        "text": text.sha256,
+    }
 
 
 def _first_line(error: BaseException) -> str:

@@ -223,7 +223,8 @@ class Scan(
         torch: the version of torch that made it.
         created: when it was made, UTC, ISO 8601.
         seconds: how long it took.
-        threads: the number of CPU threads.
+        threads: the number of CPU threads of a process.
+        processes: the number of processes that shared the work out.
         command: the command line that made it, if one did.
         call: the same from Python.
         complete: False while lengths are still to be measured.
@@ -246,6 +247,7 @@ class Scan(
     created: str
     seconds: float
     threads: int
+    processes: int = 1
     command: str
     call: str
     complete: bool
