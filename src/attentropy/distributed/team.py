@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class _Share(Generic[R]):
+class _DoneShare(Generic[R]):
     """What one rank made of its items, up to the first that failed."""
 
     values: list[R]
@@ -95,7 +95,7 @@ class Team:
         if self.size == 1:
             return make()
         mine = _share(lambda _: make(), [None], lambda _: None) if self.is_first else None
-        share: _Share[R] = self._from_first(mine)
+        share: _DoneShare[R] = self._from_first(mine)
         if share.failure is not None:
             raise share.failure
         return share.values[0]
@@ -190,7 +190,9 @@ def _done(work: Callable[[T], R], item: T, tick: Callable[[T], object]) -> R:
     return value
 
 
-def _share(work: Callable[[T], R], items: Sequence[T], tick: Callable[[T], object]) -> "_Share[R]":
+def _share(
+    work: Callable[[T], R], items: Sequence[T], tick: Callable[[T], object]
+) -> "_DoneShare[R]":
     values: list[R] = []
     try:
         for item in items:
@@ -198,8 +200,8 @@ def _share(work: Callable[[T], R], items: Sequence[T], tick: Callable[[T], objec
     except DistributedError:
         raise
     except Exception as error:
-        return _Share(values, _portable(error))
-    return _Share(values)
+        return _DoneShare(values, _portable(error))
+    return _DoneShare(values)
 
 
 def _portable(error: Exception) -> Exception:

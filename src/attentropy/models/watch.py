@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
@@ -38,6 +37,7 @@ from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.candidates import is_compiled
 from attentropy.models.intercept.census import slip_of
 from attentropy.models.intercept.verify import MODES, is_known
+from attentropy.models.losses.reading import device_of
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.coverage import ModuleCoverage, covered
@@ -261,7 +261,9 @@ class Watch:
         heads = candidates.heads_of(module)
         if heads is not None and candidates.looks_like_attention(name, module):
             # allocated before anything is compiled
-            device = next(module.parameters(), torch.empty(0, device="cpu")).device
+            device = device_of(module)
+            away = device.type == "meta"  # its weights come when it runs
+            device = device_of(self.model) if away else device
             owner.slot_of(owner.place("forward", heads), device=device)
         self.recorder.owners.append(owner)
         return owner

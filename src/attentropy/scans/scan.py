@@ -3,7 +3,7 @@
 import datetime
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.distributed.team import ALONE, Team
-from attentropy.models.losses.reading import has_decoder_beside
+from attentropy.models.losses.reading import device_of, has_decoder_beside
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -177,6 +177,7 @@ class _Work:
     team: Team = ALONE
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    met: set[bool] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.balance = balance(self.model)
@@ -215,7 +216,8 @@ class _Work:
         self.listener.stage(f"length {length:,}")
         tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
         try:
-            found = measure(self.model, self.text.cut(length), tick=tick, team=self.team)
+            windows = self.text.cut(length)
+            found = measure(self.model, windows, tick=tick, team=self.team, met=self.met)
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
@@ -315,7 +317,9 @@ def balance(model: nn.Module) -> float:
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:
     parameter = next(iter(model.parameters()), None)
-    where = Placement() if parameter is None else Placement.of(parameter)
+    where = Placement()
+    if parameter is not None:
+        where = replace(Placement.of(parameter), device=str(device_of(model)))
     about = describe_model(model, type(model).__name__, "module", where)
     return Provenance(model=about, text=text.about)
 

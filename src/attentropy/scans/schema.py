@@ -38,6 +38,8 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
         parameters: the number of its parameters.
         dtype: the precision of its weights.
         device: where it ran.
+        device_map: where weights stayed until a module ran: "auto", "cpu" or "disk"; null if all
+            were on the device.
         trained_length: the length that it was trained at, if it is known.
         trained_source: who says so: a field of its config, its GGUF file, its tokenizer, the user.
         maximum_length: the longest input that it takes, if there is a limit.
@@ -55,6 +57,7 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
     maximum_length: int | None = None
     note: str = ""
     trained_source: str = ""
+    device_map: str | None = None
 
 
 class ScannedText(msgspec.Struct, forbid_unknown_fields=True):

@@ -104,3 +104,11 @@ def test_a_scan_reads_its_budget_at_every_length():
         total = sum(batch * n for batch, n in read if n == length)
         # whole windows, and one more at the last length, from which maps are drawn
         assert lengths.ENOUGH - length < total <= lengths.ENOUGH + 64
+
+
+def test_there_are_passes_for_several_processes_to_share():
+    text = lengths.Windows.of(torch.arange(8192), [64, 2048], batch=4)
+    assert [len(part) for part in text.cut(64)] == [16] * 8
+    assert [len(part) for part in text.cut(2048)] == [1] * 4
+    text = lengths.Windows.of(torch.arange(2**16), [64], batch=4, budget=2**16)
+    assert [len(part) for part in text.cut(64)] == [4] * 256  # batch is the most

@@ -53,6 +53,8 @@ class _ScanCommand(click.Command):
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
+@click.option("--device-map", type=click.Choice(("auto", "cpu", "disk")),
+              help="Where weights stay until a layer runs.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
               help="Where the results go.")  # fmt: skip
@@ -133,7 +135,9 @@ def _run(
         remote_code=options["trust_remote_code"],
         download=options["allow_download"],
     )
-    placement = sources.Placement(options["dtype"], own_device(options["device"]))
+    placement = sources.Placement(
+        options["dtype"], own_device(options["device"]), options["device_map"]
+    )
     source = sources.load(model, placement, permissions, count=loading(listener))
     tokens = tokens_of(source, options)
     provenance = Provenance(

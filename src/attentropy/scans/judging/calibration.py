@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import UnsupportedError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.calibrate import calibrate
-from attentropy.models.losses.reading import has_decoder_beside, read
+from attentropy.models.losses.reading import device_of, has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError
@@ -28,8 +28,7 @@ def check(model: nn.Module, about: ScannedModel, tokens: Tensor, lengths: list[i
     """
     _check_reach(about, lengths)
     _check_one_text(model)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    _check_steerable(model, tokens[None, : lengths[0]].to(device))
+    _check_steerable(model, tokens[None, : lengths[0]].to(device_of(model)))
 
 
 def _check_reach(model: ScannedModel, lengths: list[int]) -> None:
@@ -80,6 +79,5 @@ def calibrated(model: nn.Module, text: Windows, scan: Scan, *, team: Team = ALON
     home = words.home(scan)
     assert home is not None
     lengths = [length for length in scan.lengths if length >= home.length]
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    batches = [window.to(device) for window in text.cut(lengths[-1])]
+    batches = [window.to(device_of(model)) for window in text.cut(lengths[-1])]
     return calibrate(model, batches, lengths, team=team)
