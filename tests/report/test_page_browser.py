@@ -92,6 +92,8 @@ def test_every_page_draws(open_page, report):
         visible = opened.page.locator("[role=tabpanel]:visible .chart svg")
         assert visible.count() == charts
     assert "Σⱼ" in opened.page.locator("#page-methods").inner_text()
+    assert "Coverage" in opened.page.locator("#page-methods").inner_text()
+    assert opened.page.locator("#page-methods td", has_text="verified").count() > 0
     assert opened.errors == []
 
 
@@ -181,8 +183,14 @@ def test_compare_shows_the_difference(open_page, tmp_path):
     before = opened.colours()
     opened.page.get_by_role("radio", name="Difference").click()
     assert opened.colours() != before
+    modes = opened.page.locator("#page-overview [aria-label=Compare] button")
+    assert modes.all_inner_texts() == ["synthetic-decoder", "sharper", "Difference"]
     opened.page.get_by_role("tab", name="Compare").click()
-    assert opened.page.locator("#page-compare").get_by_text("sharper").is_visible()
+    titles = opened.page.locator("#compare-changes th")
+    assert titles.all_inner_texts() == ["Head", "synthetic-decoder", "sharper", "Change"]
+    opened.page.locator("#compare-changes tbody tr").nth(3).click()
+    name = opened.page.locator("#compare-changes tbody td").nth(12).inner_text()
+    assert opened.page.locator("#compare-head-title").inner_text() == name
     assert opened.errors == []
 
 

@@ -30,6 +30,9 @@ def test_scan_from_python_needs_no_more_than_model_and_tokens():
     assert found.model.kind == "module"
     assert found.measures[0].tokens == 592
     assert found.slopes[0][0].value is not None
+    assert {row.status for row in found.coverage} == {"verified"}
+    assert [row.module for row in found.coverage] == [layer.layer for layer in found.layers]
+    assert any(said.startswith("All attention was seen: ") for said in words.sentences(found))
     again = scan(make().eval(), ids, lengths=[16, 32], batch=3)
     assert again.measures[1].rows == found.measures[1].rows
 
@@ -39,6 +42,7 @@ def test_a_finished_scan_that_is_resumed_finds_the_same():
     found = scan(make().eval(), ids, lengths=[16, 32])
     again = scan(make().eval(), ids, lengths=[16, 32], done=found)
     assert again.measures == found.measures
+    assert again.coverage == found.coverage
     assert again.findings == found.findings
     assert again.layers == found.layers
 

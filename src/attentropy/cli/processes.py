@@ -1,7 +1,7 @@
 """A command in several processes, as torchrun starts it: the first writes and speaks."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,17 +62,21 @@ def writing_to(out: Path, team: "Team") -> Iterator[None]:
 
 
 @contextmanager
-def keeping(path: Path, team: "Team") -> Iterator[None]:
+def keeping(
+    path: Path, team: "Team", *, before: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Say where the work can be gone on with if it is stopped, or if another process dies.
 
     Args:
         path: the file that holds what was measured.
         team: the processes of this command.
+        before: is called before it is said, if there is something to go on with.
     """
     try:
         yield
     except (KeyboardInterrupt, DistributedError):
         if team.is_first and path.exists():
+            before()
             click.echo(f"what was measured is in {path}; --resume goes on", err=True)
         raise
 

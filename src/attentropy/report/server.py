@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attentropy.core.errors import ArgumentError, AttentropyError
-from attentropy.report import run_page, scan_page, shelf
+from attentropy.report import run_page, shelf
 from attentropy.report.answers import Answers
 from attentropy.report.page import render
 from attentropy.report.run import run_payload
@@ -138,7 +138,7 @@ def _json(value: dict[str, Any]) -> str:
 
 def _scan(entry: shelf.ShelfEntry) -> str:
     scan = shelf.load_scan(entry)
-    return scan_page(scan, live="" if scan.complete else _address("scan", entry))
+    return shelf.page_of(scan, entry.path, live="" if scan.complete else _address("scan", entry))
 
 
 def _run(entry: shelf.ShelfEntry) -> str:

@@ -13,6 +13,7 @@ from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.reading import device_of, has_decoder_beside
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -178,6 +179,7 @@ class _Work:
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
     met: set[bool] = field(default_factory=set)
+    coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.balance = balance(self.model)
@@ -199,6 +201,7 @@ class _Work:
             self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
         self.listener.begin(sum(self.amount(length) for length in lengths))
         known = {measure.length: measure for measure in (done.measures if done else ())}
+        self.coverage = done.coverage if done else []
         for length in lengths:
             if length in known:
                 self.measures.append(known[length])
@@ -227,6 +230,7 @@ class _Work:
             self.losses[length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
         self.measures.append(found.measure)
+        self.coverage = found.coverage
 
     def conclude(self, scan: Scan) -> None:
         """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
@@ -295,6 +299,7 @@ class _Work:
             slopes=[],
             findings=[],
             advice=[],
+            coverage=self.coverage,
         )
         judge(found)
         return found

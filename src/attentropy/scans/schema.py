@@ -17,6 +17,7 @@ from attentropy.models.losses.buckets import Bucket
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Plan
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Profile
 from attentropy.models.slope import Slope
 from attentropy.scans.errors import ScanError
@@ -242,6 +243,7 @@ class Scan(
         maps: small attention maps.
         verdict: what it comes to; None while the scan goes on.
         remedies: all that was tried, the best first.
+        coverage: what was seen of each module with attention, at the last length measured.
     """
 
     version: Literal[2] = 2
@@ -265,6 +267,7 @@ class Scan(
     maps: Maps | None = None
     verdict: Verdict | None = None
     remedies: list[Remedy] = []
+    coverage: list[ModuleCoverage] = []
 
     def _repr_html_(self) -> str:
         from attentropy.scans.judging import words

@@ -62,6 +62,15 @@ def test_padding_is_what_the_caller_says(how):
     assert {row.rows for row in w.heads()} == {12}
 
 
+@torch.no_grad()
+def test_a_mask_that_a_layer_adds_to_logits_tells_of_no_padding():
+    model, added = Model(), torch.zeros(2, 6)
+    added[1, 4:] = torch.finfo(torch.float32).min
+    with at.watch(model) as w:
+        model(X, attention_mask=added, table=added[:, None, None])
+    assert {row.rows for row in w.heads()} == {12}
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_of_a_torch_encoder(training):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)

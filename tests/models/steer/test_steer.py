@@ -40,6 +40,11 @@ def by_hand(model, x, mask=CAUSAL, **options):
     [
         ({"scale": at.LogLengthFrom(4)}, {"scale": at.LogLengthFrom(4)}),
         ({"scale": at.StepLog(4)}, {"scale": at.StepLog(4)}),
+        ({"scale": at.InfoScale(4)}, {"scale": at.InfoScale(4)}),
+        (
+            {"qk_norm": 3.0, "scale": at.InfoScale(4)},
+            {"score": at.Cosine(), "scale": at.CosScale(3.0, growth=at.InfoScale(4))},
+        ),
         ({"weights": at.Entmax()}, {"weights": at.Entmax()}),
         ({"weights": at.Sparsemax()}, {"weights": at.Sparsemax()}),
         ({"scale": at.LogLength(2.0)}, {"scale": at.LogLength(2.0)}),
@@ -333,3 +338,10 @@ def test_a_model_without_modules_is_refused():
 def test_weights_that_a_model_must_be_trained_with_are_refused(model, weights):
     with pytest.raises(UnsupportedError, match="their rows do not sum to 1, and a model"):
         at.steer(model, weights=weights)
+
+
+def test_cos_scale_is_refused_and_the_message_says_what_to_call(model):
+    with pytest.raises(UnsupportedError, match=r"steer\(model, qk_norm=16\) makes cosines"):
+        at.steer(model, scale=at.CosScale(16.0))
+    with pytest.raises(UnsupportedError, match=r"qk_norm=2, scale=InfoScale\(reference=4\)\)"):
+        at.steer(model, scale=at.CosScale(2.0, growth=at.InfoScale(4)))

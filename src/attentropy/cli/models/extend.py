@@ -108,7 +108,7 @@ def _written(found: "Extension", out: Path, folder: Path | None, source: "Source
     from attentropy.scans.store import write_atomically
 
     if found.plan is not None:
-        write_atomically(out / "plan.json", found.plan.to_json().encode())
+        write_atomically(out / "plan.json", found.plan.to_json())
     _draw(found, out / "extend.png")
     if folder is None:
         return []

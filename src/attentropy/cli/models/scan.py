@@ -82,30 +82,32 @@ def _scan(model: str | None, out: Path, options: dict[str, Any], team: "Team") -
     from attentropy.cli.models.scan_summary import progress
     from attentropy.cli.processes import keeping
 
-    other = _load("compare", options["compare"]) if options["compare"] else None
+    name, other = team.of_first(lambda: _compared(out, options))
     # the embedded model is too small to be shared between threads
     alone = model is None and options["threads"] is None
     with (
-        keeping(out / "scan.json", team),
+        keeping(out / "scan.json", team, before=lambda: _keep_compared(out, name, other)),
         threads(1 if alone else options["threads"]),
         progress(quiet=options["as_json"] or not team.is_first) as listener,
     ):
         scan = _run(model, out, options, listener, team)
     if team.is_first:
-        _write(scan, other, out, as_json=options["as_json"])
+        _write(scan, name, other, out, as_json=options["as_json"])
 
 
-def _write(scan: "Scan", other: "Scan | None", out: Path, *, as_json: bool) -> None:
+def _write(scan: "Scan", name: str, other: "Scan | None", out: Path, *, as_json: bool) -> None:
     from attentropy.cli.models.scan_summary import machine, show
     from attentropy.report import scan_page
     from attentropy.scans.judging.remedies import POSITIONS
-    from attentropy.scans.store import save, write_atomically
+    from attentropy.scans.store import folder_name, save, write_atomically
 
     if scan.plan is not None:
-        write_atomically(out / "plan.json", scan.plan.to_json().encode())
+        write_atomically(out / "plan.json", scan.plan.to_json())
     if scan.positions is not None:
-        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
-    write_atomically(out / "report.html", scan_page(scan, other).encode())
+        write_atomically(out / POSITIONS, scan.positions.to_json())
+    _keep_compared(out, name, other)
+    names = (folder_name(out), name) if other else ()
+    write_atomically(out / "report.html", scan_page(scan, other, names=names))
     save(out, scan)
     if as_json:
         click.echo(json.dumps(machine(scan, out), allow_nan=False))
@@ -215,6 +217,26 @@ def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
         return inputs.from_file(options["tokens"], source)
     texts = options["texts"]
     return inputs.from_texts(texts, source) if texts else inputs.from_sample(source)
+
+
+def _compared(out: Path, options: dict[str, Any]) -> "tuple[str, Scan | None]":
+    """The scan to show beside, by name: that of --compare, or the one that --resume finds."""
+    from attentropy.scans.store import folder_name, load_compared
+
+    given = options["compare"]
+    if given:
+        return folder_name(given), _load("compare", given)
+    return (load_compared(out) if options["resume"] else None) or ("", None)
+
+
+def _keep_compared(out: Path, name: str, other: "Scan | None") -> None:
+    """Keep it for later reports, in place of that of an earlier scan."""
+    from attentropy.scans.store import forget_compared, save_compared
+
+    if other is None:
+        forget_compared(out)
+    else:
+        save_compared(out, name, other)
 
 
 def _load(argument: str, path: Path) -> "Scan":

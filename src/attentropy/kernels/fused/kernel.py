@@ -72,15 +72,15 @@ def forward(call: Call) -> SoftmaxResults:
     Args:
         call: a resolved call.
     """
-    lib = _library()
-    x = _readable(call, lib)
+    lib = loaded()
+    x = readable(call, lib)
     shape = x.q.shape[:3]
-    out = _empty_like_rows(x.q, x.v.shape[3])
+    out = empty_like_rows(x.q, x.v.shape[3])
     entropy = torch.empty(shape, dtype=torch.float32, device=x.q.device)
     lse, max_logit, collision, varentropy, log_l = [torch.empty_like(entropy) for _ in range(5)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
     results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, varentropy, log_l)
-    lib.forward(block(_of_call(x), _of_results(results)))
+    lib.forward(block(described(x), _of_results(results)))
     return results if x is call else results._replace(out=out.to(call.v.dtype))
 
 
@@ -93,8 +93,8 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
         grads: gradients of the results.
         needs: which inputs need a gradient.
     """
-    lib = _library()
-    x = _readable(call, lib, pairs=not needs["scale"])
+    lib = loaded()
+    x = readable(call, lib, pairs=not needs["scale"])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = grads["out"]
     dout = results.out.new_zeros(()).expand_as(results.out) if dout is None else dout
@@ -105,14 +105,14 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     fields |= {f"d{n}": pointer(g) for n, g in flowing.items()} | {"dout": heads(dout)}
     if "bias" in found:
         fields["dbias"] = spread(found["bias"], _pairs(x))
-    lib.backward(block(_of_call(x), _of_results(results), fields))
+    lib.backward(block(described(x), _of_results(results), fields))
     return tuple(_shaped(found.get(n), getattr(call, n), needs[n]) for n in INPUTS)
 
 
 def _empty_gradients(x: Call, needs: Needs) -> dict[str, Tensor]:
     """Room for gradients: q, k and v are always written, of others those that are needed."""
     here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
-    found = {name: _empty_like_rows(t, t.shape[3]) for name, t in zip("qkv", x[:3], strict=True)}
+    found = {name: empty_like_rows(t, t.shape[3]) for name, t in zip("qkv", x[:3], strict=True)}
     if needs["scale"]:
         found["scale"] = torch.empty(x.q.shape[:3], **here)
     if needs["bias"] and x.bias is not None:
@@ -134,17 +134,24 @@ def _shaped(grad: Tensor | None, like: Tensor | None, needed: bool) -> Tensor | 
     return grad if same else grad.sum_to_size(like.shape).to(like.dtype)
 
 
-def _library() -> library.Library:
+def loaded() -> library.Library:
+    """The library that serves; raises if there is none."""
     if library.serving is None:
         raise UnsupportedError(f"the fused kernel cannot run: {library.missing}")
     return library.serving
 
 
-def _readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
-    """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16."""
+def readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
+    """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16.
+
+    Args:
+        x: a resolved call.
+        lib: that is to read them.
+        pairs: whether bf16 may be multiplied as it is.
+    """
     if _is_readable(x):
         return x
-    q, k, v = (t.detach() for t in x[:3])
+    q, k, v = (t.detach().resolve_neg() for t in x[:3])
     if not q.dtype == k.dtype == v.dtype == torch.float32:
         even = q.shape[3] % 2 == v.shape[3] % 2 == 0
         bf16 = q.dtype == k.dtype == v.dtype == torch.bfloat16
@@ -169,6 +176,7 @@ def _is_readable(x: Call) -> bool:
         x.q.dtype is x.k.dtype is x.v.dtype is x.scale.dtype is dense
         and x.q.stride(3) == x.k.stride(3) == x.v.stride(3) == 1
         and x.bias is x.relative is x.slopes is None
+        and not (x.q.is_neg() or x.k.is_neg() or x.v.is_neg())
     )
 
 
@@ -184,10 +192,14 @@ def _paired(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _empty_like_rows(x: Tensor, width: int) -> Tensor:
+def empty_like_rows(x: Tensor, width: int) -> Tensor:
     """[B,H,N,width] laid out as x is, heads inside tokens or not, in memory of its own.
 
     Not empty_like: of a view whose strides are tied it makes a last stride other than 1.
+
+    Args:
+        x: queries, keys or values.
+        width: the last dimension.
     """
     batch, heads, rows, _ = x.shape
     if heads > 1 and x.stride(1) < x.stride(2):
@@ -195,8 +207,12 @@ def _empty_like_rows(x: Tensor, width: int) -> Tensor:
     return x.new_empty(batch, heads, rows, width)
 
 
-def _of_call(x: Call) -> dict[str, Words]:
-    """The fields of struct Args that describe the inputs."""
+def described(x: Call) -> dict[str, Words]:
+    """The fields of struct Args that describe the inputs.
+
+    Args:
+        x: what `readable` gave.
+    """
     batch, query_heads, queries, dim = x.q.shape
     _, key_heads, keys, width = x.v.shape
     fields: dict[str, Words] = {

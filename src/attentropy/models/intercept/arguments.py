@@ -1,8 +1,9 @@
 """What the running modules were called with: it tells padding, and where keys come from.
 
-Padding is what the caller says is padding: an `attention_mask` [B,N] of a transformers model, 0 at
-padding, or a `key_padding_mask` [B,N] as torch.nn has it, True at padding. Where nothing says so,
-all rows count, whatever keys they see.
+Padding is what the caller says is padding: an `attention_mask` [B,N], 0 at padding, or a
+`key_padding_mask` [B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without
+positive numbers is added to logits, and tells of nothing. Where nothing says so, all rows count,
+whatever keys they see.
 """
 
 from functools import cache
@@ -87,7 +88,14 @@ def _real(owner: "Owner") -> Tensor | None:
     mask = argument(owner, "attention_mask")
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
-    return mask != 0
+    return None if not owner.is_model and _is_added(mask) else mask != 0
+
+
+def _is_added(mask: Tensor) -> bool:
+    """Is it made to be added to logits?"""
+    if torch.compiler.is_compiling() or not mask.is_floating_point():
+        return False
+    return not bool((mask > 0).any())
 
 
 def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | None:

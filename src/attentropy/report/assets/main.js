@@ -8,6 +8,7 @@ function start() {
   else if (payload.kind === "text") startText(payload);
   else if (payload.kind === "comparison") startComparison(payload);
   else startScan(payload);
+  startAddress();
   themeState.listeners.push(redrawAll);
   document.documentElement.dataset.ready = "true";
 }
@@ -17,7 +18,7 @@ function startScan(payload) {
   const pages = [
     { id: "overview", title: "Overview", node: overviewPage(state) },
     { id: "length", title: "Length", node: lengthPage(state) },
-    ...(state.other ? [{ id: "compare", title: "Compare", node: comparePage(state) }] : []),
+    ...(state.other ? [{ id: "compare", title: "Compare", node: comparisonPage(comparisonState({ entries: [state.scan, state.other], statistics: state.statistics }, "compare-")) }] : []),
     { id: "methods", title: "Methods", node: methodsPage(state) },
   ];
   buildShell(state.scan.model.name, pages);

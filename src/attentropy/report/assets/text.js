@@ -10,9 +10,8 @@ function startText(payload) {
   const view = textView(payload);
   buildShell(payload.name, [{ id: "text", title: "Text", node: view.node }]);
   themeState.listeners.push(view.paint);
-  addEventListener("hashchange", view.restore);
   document.getElementById("foot").textContent = "Made by attentropy. This file needs no network and sends nothing.";
-  view.restore();
+  view.paint();
 }
 
 // 16-bit floats and integers, all low bytes before all high ones.
@@ -178,22 +177,16 @@ function textView(payload) {
     statistic.value = state.statistic;
     scope.value = state.scope;
     show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
-    const chosen = Object.entries(state).filter(([, value]) => value !== null);
-    history.replaceState(null, "", `#${new URLSearchParams(chosen)}`);
+    noteChoices();
     if (change.token !== undefined && change.token !== null) spans[state.token].scrollIntoView({ block: "nearest" });
     return paint();
   }
 
-  function restore() {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    const token = Number(asked.get("token") ?? NaN);
-    choose({
-      statistic: payload.statistics.some((one) => one.name === asked.get("statistic")) ? asked.get("statistic") : first.statistic,
-      scope: Object.hasOwn(payload.scopes, asked.get("scope") ?? "") ? asked.get("scope") : first.scope,
-      show: SHOWS.some((one) => one.value === asked.get("show")) ? asked.get("show") : first.show,
-      token: Number.isInteger(token) && token >= 0 && token < tokens.length ? token : null,
-    });
-  }
+  const restore = (name, has) => inAddress(name, () => String(state[name] ?? ""), (text) => (text === "" || has(text)) && choose({ [name]: name === "token" ? (text === "" ? null : Number(text)) : text }));
+  restore("statistic", (text) => payload.statistics.some((one) => one.name === text));
+  restore("scope", (text) => Object.hasOwn(payload.scopes, text));
+  restore("show", (text) => SHOWS.some((one) => one.value === text));
+  restore("token", (text) => Number.isInteger(Number(text)) && Number(text) >= 0 && Number(text) < tokens.length);
 
   // The token above or below: of the next line, the one that is nearest.
   function across(from, direction) {
@@ -233,7 +226,7 @@ function textView(payload) {
   statistic.addEventListener("change", () => choose({ statistic: statistic.value, show: "statistic" }));
   scope.addEventListener("change", () => choose({ scope: scope.value }));
   document.addEventListener("keydown", press);
-  return { node, paint, restore };
+  return { node, paint };
 }
 
 const shownToken = (token) => (token.replace(/\n/g, "↵") || "∅");

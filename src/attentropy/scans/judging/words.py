@@ -6,6 +6,7 @@ from typing import NamedTuple
 from attentropy.models.diagnose import Finding
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import Paired
+from attentropy.models.record.coverage import summary
 from attentropy.scans.schema import Excess, HeadTable, Measure, Scan
 
 
@@ -117,7 +118,7 @@ def sentences(scan: Scan) -> list[str]:
     sick = len(troubled(scan))
     said = [*_damage(scan), *_probes(scan)]
     said.append(f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}.")
-    said += [_trained(scan), *_special(scan)]
+    said += [_trained(scan), *_special(scan), *_seen(scan)]
     middle = median_slope(scan)
     if middle is not None:
         said.append(
@@ -167,6 +168,10 @@ def _share(change: Paired) -> str:
 
 def _special(scan: Scan) -> list[str]:
     return [f"{scan.input.special}."] if scan.input.special else []
+
+
+def _seen(scan: Scan) -> list[str]:
+    return [summary(scan.coverage)] if scan.coverage else []
 
 
 def tiles(scan: Scan) -> list[Tile]:

@@ -71,6 +71,9 @@ def _config(path: Path) -> dict[str, Any]:
         raise ScanError(text, path=path) from error
     except (ValueError, UnicodeDecodeError) as error:
         raise ScanError("{model} {path}: config.json is not JSON", path=path) from error
+    except RecursionError as error:
+        text = "{model} {path}: config.json is nested too deep for a model's"
+        raise ScanError(text, path=path) from error
     if not isinstance(found, dict):
         raise ScanError("{model} {path}: config.json is not a JSON object", path=path)
     return found
@@ -81,7 +84,7 @@ def _check_index(path: Path) -> None:
     for index in path.glob("*.safetensors.index.json"):
         try:
             named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ScanError("{index} is not an index of weights", index=index) from error
         missing = sorted(name for name in named if not (path / name).is_file())
         if missing:

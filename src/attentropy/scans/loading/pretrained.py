@@ -15,6 +15,7 @@ from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import offload
 
 MISSING = 0.1  # share of the tensors that a file may lack
+SHIPPED = ("eager", "sdpa", "flex_attention", "paged|eager")  # transformers fetches all others
 
 
 def load_model(
@@ -52,12 +53,19 @@ def load_model(
         offload.check_kind(device_map)
     with _quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
+        foreign = [] if not options["local_files_only"] else _keep_shipped(config)
         auto = _class_for(transformers, config)
         if device_map is None:
             model, found = auto.from_pretrained(where, config=config, **given)
         else:
             model, found = _offloaded(auto, where, config, given, kind=device_map, device=device)
     _check_fit(where, model, found["missing_keys"])
+    if foreign:
+        warnings.warn(
+            f"{where}: its config asks for the attention of {foreign[0]!r}, which transformers "
+            "would fetch from the hub; it is loaded with the attention that transformers ships",
+            stacklevel=2,
+        )
     return model
 
 
@@ -78,6 +86,19 @@ def _offloaded(
         )
         keep(model)
     return model, found
+
+
+def _keep_shipped(config: Any) -> list[str]:
+    """Forget the attention kernels in a config that would be fetched; the names of these."""
+    found: list[str] = []
+    for name in getattr(config, "sub_configs", {}):
+        if (part := getattr(config, name, None)) is not None:
+            found += _keep_shipped(part)
+    asked = getattr(config, "_attn_implementation", None)
+    if asked is not None and asked not in SHIPPED:
+        found.append(str(asked))
+        config._attn_implementation = None
+    return found
 
 
 def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:

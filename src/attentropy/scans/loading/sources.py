@@ -15,11 +15,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.core.formats import printable
 from attentropy.models.losses.probes import position_limit
 from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.names import name_of
 from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
@@ -204,8 +206,8 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = path.resolve().name
-    source.about.source = str(path)
+    source.about.name = printable(name_of(path))
+    source.about.source = printable(str(path))
     return source
 
 

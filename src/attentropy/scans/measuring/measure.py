@@ -22,6 +22,7 @@ from attentropy.models.losses.buckets import by_position
 from attentropy.models.losses.reading import device_of, logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
 from attentropy.models.record import reduce
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Bins, Profile, merged
 from attentropy.models.watch import Watch
 from attentropy.scans.schema import Measure
@@ -37,10 +38,12 @@ class Reading:
     Attributes:
         measure: for the file.
         losses: [W, length - 1] of all windows; None if the model does not predict the next token.
+        coverage: what was seen of each module with attention.
     """
 
     measure: Measure
     losses: Tensor | None
+    coverage: list[ModuleCoverage]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,7 @@ def measure(
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
-    return Reading(found, losses)
+    return Reading(found, losses, watch.coverage())
 
 
 def _first_of_kind(windows: list[Tensor], met: set[bool]) -> set[int]:

@@ -55,3 +55,15 @@ struct Args {
     int64_t bf16, threads;
     ParallelFor parallel_for;
 };
+
+// What differs between calls of one plan, which is struct Args without these. Rows are [8,B,H,Q]:
+// argmax takes the first two, then come entropy, lse, max_logit, collision, varentropy, log_l.
+struct Places {
+    int64_t threads;
+    ParallelFor parallel_for;
+    const char *q, *k, *v;
+    char* out;
+    float* rows;
+    const char* dout;  // the backward pass only, like the fields below
+    char *dq, *dk, *dv;
+};

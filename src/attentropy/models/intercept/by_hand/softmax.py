@@ -22,7 +22,7 @@ from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.logits import wide
 from attentropy.models.intercept import candidates, early, registry, tracking
 from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
-from attentropy.models.intercept.census import Softmaxed, is_used
+from attentropy.models.intercept.census import Softmaxed, is_used, span_of
 from attentropy.models.intercept.compute import is_cross, leave
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
@@ -121,7 +121,7 @@ def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> No
     if STATE.held is not None:
         STATE.held.append(commit)
     elif census is not None:
-        census.softmax(weights, Softmaxed(module, BY_HAND, logits.shape[dim], commit, way))
+        census.softmax(weights, Softmaxed(module, BY_HAND, span_of(weights, dim), commit, way))
     else:
         commit()
 
