@@ -225,6 +225,9 @@ class Watch:
     def reduce(self, group: Any = None) -> None:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
+        The heads of a transformers model with a tp_plan, which processes share, stand side by side
+        with the numbers that they have in the whole model; twins are sought within a process.
+
         One small collective; processes that recorded nothing, or other places, are fine. See
         attentropy.models.record.reduce for samples that are not waited for.
 
@@ -232,8 +235,10 @@ class Watch:
             group: a ProcessGroup or a DeviceMesh of one dimension; None for the default group.
         """
         if self._shared is None or self._shared[0] is not group:
-            self._shared = group, reduce.Shared(self.recorder.owners, group=group)
-        reduce.fill(self.recorder.owners, self._shared[1].whole())
+            beside = reduce.tensor_parallel_of(self.model)
+            shared = reduce.Shared(self.recorder.owners, group=group, tensor_parallel=beside)
+            self._shared = group, shared
+        reduce.fill(self.recorder.owners, self._shared[1].start().slots())
 
     def _own(self, undo: ExitStack) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""

@@ -90,7 +90,8 @@ def measure(
             range(len(todo)),
             tick=lambda i: tick(todo[i].numel()),
         )
-        reduce.fill(watch.recorder.owners, merge([one.totals for one in passes]))
+        together = merge([one.totals for one in passes])
+        reduce.fill(watch.recorder.owners, reduce.slots(together))
     rows = forward_rows(watch.heads())
     sizes = [one.sequences for one in passes]
     lost = [one.losses for one in passes if one.losses is not None]
