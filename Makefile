@@ -22,6 +22,7 @@ test: lint check
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src examples benchmarks tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

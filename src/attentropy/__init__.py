@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from attentropy.models.calibrate import calibrate as calibrate
     from attentropy.models.diagnose import diagnose as diagnose
     from attentropy.models.plan import Plan as Plan
+    from attentropy.models.sampling import EntropyLogitsProcessor as EntropyLogitsProcessor
+    from attentropy.models.sampling import TemperatureByEntropy as TemperatureByEntropy
     from attentropy.models.steer.steer import steer as steer
     from attentropy.models.watch import watch as watch
     from attentropy.scans.scan import scan as scan
@@ -126,6 +128,7 @@ _HOMES = {
     "models.calibrate": "calibrate",
     "models.diagnose": "diagnose",
     "models.plan": "Plan",
+    "models.sampling": "EntropyLogitsProcessor TemperatureByEntropy",
     "models.steer.steer": "steer",
     "models.watch": "watch",
     "scans.scan": "scan",

@@ -46,11 +46,12 @@ def serve(folder: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 READER = """
-import sys, time
-from attentropy.training.runstore import read
+import contextlib, sys, time
+from attentropy.training.runstore import RunError, read
 while True:
     time.sleep(30)
-    print(len(read(sys.argv[1], most=500).steps), flush=True)
+    with contextlib.suppress(RunError):  # it may not have begun yet
+        print(len(read(sys.argv[1], most=500).steps), flush=True)
 """
 
 

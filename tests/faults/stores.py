@@ -133,7 +133,7 @@ def two_writers(folder: Path, count: int, draw: random.Random) -> Outcome:
 
 
 def clock_backwards(folder: Path, count: int, draw: random.Random) -> Outcome:
-    """time.time() jumps to and fro while a run is written: order is that of steps."""
+    """time.time() jumps while a run is written: order is that of steps."""
     found = Outcome("a clock that runs backwards")
     real = time.time
     for i in range(count):

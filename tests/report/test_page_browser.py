@@ -234,3 +234,61 @@ def test_empty_run_and_hostile_run_names(open_page, tmp_path):
         opened = open_page(path)
         assert opened.page.evaluate("window.hacked") is None
         assert opened.errors == []
+
+
+def map_point(opened, row, column):
+    """The middle of a cell of the opened head's attention map, in pixels of the window."""
+    return opened.page.evaluate(
+        """([row, column]) => {
+            const node = document.querySelector("#profile canvas");
+            node.scrollIntoView({ block: "center" });
+            const box = node.getBoundingClientRect();
+            const { left, top, count, edge } = node.dataset;
+            const cell = (box.width - Number(edge)) / Number(count);
+            return [box.left + Number(edge) + (column + 0.5 - Number(left)) * cell,
+                    box.top + Number(edge) + (row + 0.5 - Number(top)) * cell];
+        }""",
+        [row, column],
+    )
+
+
+def test_the_map_zooms_to_single_weights_and_names_the_pair(open_page, tmp_path):
+    scan = make_scan()
+    scan.maps.length = scan.maps.side  # every cell is one weight
+    scan.maps.labels = [f"w{i}" for i in range(scan.maps.side)]
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.mouse.click(*opened.cell(2, 3))
+    opened.page.wait_for_selector("#profile canvas[data-painted=true]")
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    reading = opened.page.locator("#profile .reading")
+    assert reading.inner_text().startswith("query 40 “w40” → key 10 “w10”: about ")
+    before = float(opened.page.get_attribute("#profile canvas", "data-count"))
+    for _ in range(6):
+        opened.page.mouse.wheel(0, -100)
+    opened.page.wait_for_function(
+        f"Number(document.querySelector('#profile canvas').dataset.count) < {before / 3}"
+    )
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    assert reading.inner_text().startswith("query 40 “w40” → key 10 “w10”: about ")
+    opened.page.focus("#profile canvas")
+    for key in ("+", "+", "+", "+"):
+        opened.page.keyboard.press(key)
+    assert float(opened.page.get_attribute("#profile canvas", "data-count")) == 6
+    opened.page.get_by_role("button", name="The whole map").click()
+    assert float(opened.page.get_attribute("#profile canvas", "data-count")) == before
+    assert opened.errors == []
+
+
+def test_a_pooled_cell_is_never_called_one_pair(open_page, tmp_path):
+    scan = make_scan()
+    scan.maps.length = 4 * scan.maps.side
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.mouse.click(*opened.cell(2, 3))
+    opened.page.wait_for_selector("#profile canvas[data-painted=true]")
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    said = opened.page.locator("#profile .reading").inner_text()
+    assert said.startswith("queries 160–163, keys 40–43: mean about ")

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.core.notebook.cards import card
+from attentropy.core.notebook.words import plural
 from attentropy.core.statistics import ALIASES, TABLE
 
 COMPUTED = frozenset(
@@ -164,7 +165,8 @@ class Stats:
         return card(
             "Attention statistics",
             notes=[
-                f"{batch} × {count} heads × {queries:,} queries; per head, over rows with a choice"
+                f"{batch} × {plural(count, 'head')} × {plural(queries, 'query row')}; "
+                "per head, over rows with a choice"
             ],
             head=["head", *("rows" if name == "rows" else TABLE[name].label for name in names)],
             rows=[(head, *cells) for head, cells in enumerate(zip(*columns, strict=True))],

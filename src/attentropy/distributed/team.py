@@ -35,13 +35,11 @@ class Team:
 
     Args:
         peers: this process in its group.
-        store: where ranks count the items that they have done, for the progress of the whole;
-            without it the first rank hears of the others' items when their results arrive.
+        store: of the launcher, where ranks say which processes they are; None without one.
     """
 
     def __init__(self, peers: Peers, store: Any = None) -> None:
         self.peers, self.store = peers, store
-        self._maps = 0
 
     @property
     def size(self) -> int:
@@ -57,8 +55,6 @@ class Team:
         self,
         work: Callable[[T], R],
         items: Iterable[T],
-        *,
-        tick: Callable[[T], object] = lambda item: None,
     ) -> list[R]:
         """[work(item) for item in items], the items shared out over the ranks.
 
@@ -68,15 +64,11 @@ class Team:
             work: a function that gives the same for an item on every rank; what it returns is
                 pickled.
             items: the same on every rank.
-            tick: is called on the first rank for each item that some rank has done.
         """
         todo = list(items)
         if self.size == 1:
-            return [_done(work, item, tick) for item in todo]
-        count = _Count(self, todo, tick, number=self._maps)
-        self._maps += 1
-        shares = self.gather(_share(work, todo[self.peers.rank :: self.size], count.one))
-        count.rest()
+            return [work(item) for item in todo]
+        shares = self.gather(_share(work, todo[self.peers.rank :: self.size]))
         failed = [
             (rank + len(share.values) * self.size, share.failure)
             for rank, share in enumerate(shares)
@@ -94,7 +86,7 @@ class Team:
         """
         if self.size == 1:
             return make()
-        mine = _share(lambda _: make(), [None], lambda _: None) if self.is_first else None
+        mine = _share(lambda _: make(), [None]) if self.is_first else None
         share: _DoneShare[R] = self._from_first(mine)
         if share.failure is not None:
             raise share.failure
@@ -148,55 +140,11 @@ ALONE = Team(Peers(None, 0, 1))
 """This process alone."""
 
 
-class _Count:
-    """Tells the first rank of the items that all ranks have done, each once."""
-
-    def __init__(
-        self, team: Team, items: Sequence[Any], tick: Callable[[Any], object], *, number: int
-    ) -> None:
-        self.team, self.tick = team, tick
-        self.todo = [list(items[rank :: team.size]) for rank in range(team.size)]
-        self.keys = [f"attentropy/{number}/{rank}" for rank in range(team.size)]
-        self.told = [0] * team.size
-
-    def one(self, item: object) -> None:
-        """This rank has done one more item."""
-        rank, store = self.team.peers.rank, self.team.store
-        if self.team.is_first:
-            self._tell(0, self.told[0] + 1)
-        if store is None:
-            return
-        if not self.team.is_first:
-            store.add(self.keys[rank], 1)
-            return
-        for other in range(1, self.team.size):
-            self._tell(other, store.add(self.keys[other], 0))
-
-    def rest(self) -> None:
-        """All ranks have ended."""
-        if self.team.is_first:
-            for rank, items in enumerate(self.todo):
-                self._tell(rank, len(items))
-
-    def _tell(self, rank: int, done: int) -> None:
-        for item in self.todo[rank][self.told[rank] : done]:
-            self.tick(item)
-        self.told[rank] = max(self.told[rank], done)
-
-
-def _done(work: Callable[[T], R], item: T, tick: Callable[[T], object]) -> R:
-    value = work(item)
-    tick(item)
-    return value
-
-
-def _share(
-    work: Callable[[T], R], items: Sequence[T], tick: Callable[[T], object]
-) -> "_DoneShare[R]":
+def _share(work: Callable[[T], R], items: Sequence[T]) -> _DoneShare[R]:
     values: list[R] = []
     try:
         for item in items:
-            values.append(_done(work, item, tick))
+            values.append(work(item))
     except DistributedError:
         raise
     except Exception as error:

@@ -11,7 +11,8 @@ untouched model, read whole texts and are asked for passkeys.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -21,6 +22,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
+from attentropy.extensions.arguments import LAST, check_readable, checked
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
@@ -30,18 +32,17 @@ from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
 from attentropy.models.losses.paired import paired
 from attentropy.models.losses.reading import device_of
+from attentropy.models.progress import ForwardCost, Listener, counted
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
-LAST = 1024
-FEW, ENOUGH = 3, 24576  # texts at least; tokens of all texts where they are short
+ENTROPY, PARABOLA, BACKWARD = 3, 5, 3  # passes: inside and two of a search; points; per step
 LEFT_OUT = (
     "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
     "clipped positions."
 )
-T = TypeVar("T")
-Tell = Callable[[str], object]
 Keep = Callable[[Record], object]
+T = TypeVar("T")
 
 
 def extend(
@@ -57,7 +58,7 @@ def extend(
     per_head: bool = True,
     exported: bool = False,
     done: Record | None = None,
-    tell: Tell = lambda text: None,
+    listener: Listener | None = None,
     keep: Keep = lambda record: None,
     team: Team = ALONE,
 ) -> Extension:
@@ -78,23 +79,27 @@ def extend(
         per_head: fit a temperature for each head too.
         exported: choose only what `export` can write; refuses at once what it cannot.
         done: the record of a stopped extension of the same model and tokens.
-        tell: is told in words what is done now.
+        listener: is told what is done now, and how far the work is.
         keep: receives the record after every measurement.
         team: processes that share candidates and texts out; each has the model and all arguments,
             and gets the whole result.
     """
-    ids, texts = _check(model, tokens, to, texts)
+    listener = listener or Listener()
+    ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
+    if encode is not None and not callable(encode):
+        raise ArgumentTypeError("encode", "a function of a string", type(encode).__name__)
+    check_readable(model, ids)
     task = task_of(model, ids, to=to, trained=trained)
     if to <= task.trained:
         raise ArgumentError("to", f"beyond the trained length {task.trained}", to)
     record = _begun(done, task, ids)
-    team.check_same("the text", record.text)
     if exported:
         check_exportable(model)
         for text in _left_out(model, task):
             record.note(text)
-            tell(text)
-    work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep, team)
+            listener.say(text)
+    work = _Extending(model, record, ids, texts, encode, tuple(begin), listener, keep, team)
+    listener.begin(work.expected(finalists, per_head=per_head, exported=exported))
     training = model.training
     model.eval()
     try:
@@ -118,12 +123,13 @@ class _Extending:
         texts: int,
         encode: Encode | None,
         begin: tuple[int, ...],
-        tell: Tell,
+        listener: Listener,
         keep: Keep,
         team: Team,
     ) -> None:
         self.model, self.record, self.task, self.team = model, record, record.task, team
-        self.tell, self.keep, self.encode, self.begin = tell, keep, encode, begin
+        self.listener, self.keep, self.encode, self.begin = listener, keep, encode, begin
+        self.cost = ForwardCost(model)
         self.untouched: Tensor | None = None
         calibration = ids[: len(ids) // 4]
         if len(calibration) < self.task.to and kinds.why_unscaled(model) is not None:
@@ -158,10 +164,7 @@ class _Extending:
         losses = self._screen([held, one])
         if not per_head:
             return
-        name = f"{best.name}, temperature per head"
-        each = self.team.of_first(
-            lambda: fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=self.tell)
-        )
+        each = self.team.of_first(lambda: self._fitted_per_head(best, one))
         losses |= self._screen([each])
         change = paired(losses[one.name], losses[each.name])
         verdict = "beats" if change.helps else "does not beat"
@@ -172,12 +175,21 @@ class _Extending:
 
     def _fitted(self, best: Setting) -> tuple[Setting, Setting]:
         """The best positions with factors that hold the entropy, and with one temperature."""
-        self.tell(f"entropy of {best.name}")
-        held = fitting.entropy_held(best, self.model, self.probe.fit)
+        self.listener.stage(f"entropy of {best.name}")
+        with self._probing(ENTROPY, self.probe.fit):
+            held = fitting.entropy_held(best, self.model, self.probe.fit)
         assert held.heads is not None
         start = fitting.typical(held.heads)
-        self.tell(f"temperature of {best.name}")
-        return held, fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+        self.listener.stage(f"temperature of {best.name}")
+        with self._probing(PARABOLA, self.probe.fit):
+            return held, fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+
+    def _fitted_per_head(self, best: Setting, one: Setting) -> Setting:
+        """The best positions with a temperature for each head, from one for all."""
+        name = f"{best.name}, temperature per head"
+        tell, row = self.listener.stage, self.probe.on(self.probe.rows[:1])
+        with self._probing(BACKWARD * fitting.STEPS, row):
+            return fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
 
     def _screen(self, candidates: list[Setting]) -> dict[str, Tensor]:
         """Probe what the record lacks; the losses of stretches by name."""
@@ -185,23 +197,25 @@ class _Extending:
         missing = [one for one in candidates if one.name not in known]
         losses: dict[str, Tensor] = {}
         if missing and self.untouched is None:
-            self.untouched = self.team.of_first(lambda: self._probed(Setting(name=UNTOUCHED)))
+            self.untouched = self.team.of_first(lambda: self._judged(Setting(name=UNTOUCHED)))
         for few in self._rounds(missing):
-            for one, after in zip(few, self.team.map(self._probed, few), strict=True):
+            for one, after in zip(few, self.team.map(self._judged, few), strict=True):
                 assert self.untouched is not None
                 self._add(one)
                 losses[one.name] = after
                 change = paired(self.untouched, after)
                 self.record.screened.append(Screened(candidate=one.name, change=change))
+            self.listener.advance((len(few) - 1) * self._probed(self.probe.judge))
             self.keep(self.record)
         return losses
 
-    def _probed(self, one: Setting) -> Tensor:
+    def _judged(self, one: Setting) -> Tensor:
         """Losses of stretches with a candidate."""
         if one.name == UNTOUCHED and self.untouched is not None:
             return self.untouched
-        self.tell(f"probe: {one.name}")
-        return self.probe.judge.of_candidate(one, self.model)
+        self.listener.stage(f"probe: {one.name}")
+        with self._probing(1, self.probe.judge):
+            return self.probe.judge.of_candidate(one, self.model)
 
     def _rounds(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
         """As many items at a time as there are processes; the record is kept after each round."""
@@ -251,11 +265,12 @@ class _Extending:
             self.record.note(f"No passkeys were asked for: {trained} tokens have no room for them.")
             return plain
         if self.record.inside is None:
-            self.tell(f"passkeys at {trained}")
+            self.listener.stage(f"passkeys at {trained}")
             one = Setting(name=UNTOUCHED)
-            self.record.inside = self.team.of_first(
-                lambda: tried(one, self.model, self.task, inside, window=0, last=last)
-            )
+            with self._reading(trained):
+                self.record.inside = self.team.of_first(
+                    lambda: tried(one, self.model, self.task, inside, window=0, last=last)
+                )
             self.keep(self.record)
         if not any(self.record.inside.hits):
             self.record.note(f"No passkeys were asked for: it finds none at {trained} tokens.")
@@ -283,13 +298,51 @@ class _Extending:
 
         def attempt(pair: tuple[Setting, int]) -> Attempt:
             one, window = pair
-            self.tell(f"{one.name}, text {window + 1} of {len(texts)}")
+            self.listener.stage(f"{one.name}, text {window + 1} of {len(texts)}")
             last, text = self.record.last, texts[window]
-            return tried(one, self.model, self.task, text, window=window, last=last)
+            with self._reading(self._reach(one)):
+                return tried(one, self.model, self.task, text, window=window, last=last)
 
         for few in self._rounds(missing):
             self.record.trials += self.team.map(attempt, few)
+            self.listener.advance(sum(self._read(self._reach(one)) for one, _ in few[1:]))
             self.keep(self.record)
+
+    def _reach(self, one: Setting) -> int:
+        """Tokens that a candidate reads of a text."""
+        return self.task.trained if one.truncated else self.task.to
+
+    def expected(self, finalists: int, *, per_head: bool, exported: bool) -> int:
+        """What all of the work will cost that the record does not have yet."""
+        model, task, record = self.model, self.task, self.record
+        positions = len(kinds.of_positions(model, task))
+        probed = positions + 4 + per_head - len(record.screened)
+        fits = (ENTROPY + PARABOLA) * self._probed(self.probe.fit)
+        if per_head:
+            row = self.probe.on(self.probe.rows[:1])
+            fits += BACKWARD * fitting.STEPS * self._probed(row)
+        fitted = any("fitted" in name for name in self._names())
+        short = max(0, probed) * self._probed(self.probe.judge) + (0 if fitted else fits)
+        others = 0 if exported else len(kinds.clipping(model, task)) + len(kinds.windows(task))
+        first, texts = max(1, len(self.texts) // 3), len(self.texts)
+        families = min(finalists, positions) + (positions > 0) + 1
+        reads = first * (1 + families + others) + (texts - first) * finalists
+        whole = max(0, reads - sum(one.candidate != TRUNCATED for one in record.trials))
+        cut = texts - len(record.of(TRUNCATED)) + (record.inside is None)
+        return short + whole * self._read(task.to) + cut * self._read(task.trained)
+
+    def _probed(self, probe: Probe) -> int:
+        return self.cost.of(probe.rows.numel(), length=probe.rows.shape[1])
+
+    def _read(self, length: int) -> int:
+        return self.cost.of(length, length=length)
+
+    def _probing(self, times: int, probe: Probe) -> AbstractContextManager[None]:
+        work, tokens = times * self._probed(probe), times * probe.rows.numel()
+        return counted(self.model, self.listener, work=work, tokens=tokens)
+
+    def _reading(self, length: int) -> AbstractContextManager[None]:
+        return counted(self.model, self.listener, work=self._read(length), tokens=length)
 
     def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():
@@ -343,24 +396,3 @@ def _begun(done: Record | None, task: Task, ids: Tensor) -> Record:
     if done.task != task or done.text != digest:
         raise ExtensionError("what was measured before is of another model, length or text")
     return done
-
-
-def _check(model: Any, tokens: Any, to: Any, texts: Any) -> tuple[Tensor, int]:
-    """Tokens as ids [n], and the number of texts."""
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
-    for name, value, least in (("to", to, 2), ("texts", FEW if texts is None else texts, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ArgumentError(name, f"an integer >= {least}", repr(value))
-    if isinstance(tokens, str):
-        raise ArgumentTypeError("tokens", "ids of tokens", "a string")
-    ids = torch.as_tensor(tokens).reshape(-1)
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ArgumentTypeError("tokens", "ids of tokens", f"numbers of type {ids.dtype}")
-    judging, apart = len(ids) - len(ids) // 4, min(LAST, to // 2)
-    fit = 1 + (judging - to) // apart if judging >= to else 0
-    count = min(max(FEW, ENOUGH // to), max(FEW, fit)) if texts is None else texts
-    if fit < count:
-        least = -(-4 * (to + (count - 1) * apart) // 3)
-        raise ArgumentError("tokens", f"at least {least} for {count} texts of {to}", len(ids))
-    return ids.long().cpu(), count

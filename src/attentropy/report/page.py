@@ -34,9 +34,13 @@ SCRIPTS = (
     "methods.js",
     "run.js",
     "shelf.js",
+    "text_data.js",
+    "text_tokens.js",
+    "text_generated.js",
     "text.js",
     "main.js",
 )
+STYLES = ("style.css", "attention_map.css", "text.css")
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -61,13 +65,28 @@ def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str
         "title": html.escape(title),
         "summary": "\n".join(f"<p>{html.escape(line)}</p>" for line in summary),
         "live": html.escape(live, quote=True),
-        "style": asset("assets/style.css"),
+        "style": "\n".join(asset(f"assets/{name}") for name in STYLES),
         "data": inline_json(payload),
         "vendor": vendor,
         "app": app,
     }
     template = asset("assets/page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def size_of(payload: dict[str, Any]) -> int:
+    """Characters of a page that shows this, about.
+
+    Args:
+        payload: what the page's scripts read.
+    """
+    styles = sum(len(asset(f"assets/{name}")) for name in STYLES)
+    return (
+        len(asset("vendor/echarts.min.js"))
+        + len(application())
+        + styles
+        + len(inline_json(payload))
+    )
 
 
 def inline_json(value: Any) -> str:

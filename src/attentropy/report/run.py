@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from attentropy.core.notebook.words import plural
 from attentropy.report.page import render
 from attentropy.report.payload import DESCRIBED, SHOWN, rounded
 from attentropy.training.episodes import episodes_of
@@ -35,7 +36,7 @@ def headline(run: StoredRun) -> str:
     if not serious:
         return f"Attention is calm {until}."
     first = min(serious, key=lambda one: one.first)
-    count = f"{len(serious):,} alarm{'s' if len(serious) > 1 else ''}"
+    count = plural(len(serious), "alarm")
     return f"{first.name.capitalize()} since step {first.first:,}; {count} {until}."
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attentropy.core.errors import AttentropyError
+from attentropy.core.notebook.words import plural
 from attentropy.report.payload import scan_page
 from attentropy.report.run import NUMBERS, headline
 from attentropy.scans.errors import ScanError
@@ -129,7 +130,7 @@ def _scan(scan: Scan) -> dict[str, Any]:
     return {
         "name": scan.model.name,
         "headline": words.headline(scan),
-        "facts": [words.plural(scan.heads, "head"), f"lengths {lengths}", scan.created],
+        "facts": [plural(scan.heads, "head"), f"lengths {lengths}", scan.created],
         "running": not scan.complete,
     }
 
@@ -140,9 +141,9 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "name": run.name,
         "headline": headline(run),
         "facts": [
-            words.plural(sum(run.heads), "head"),
+            plural(sum(run.heads), "head"),
             step,
-            words.plural(len(run.alerts), "alarm"),
+            plural(len(run.alerts), "alarm"),
         ],
         "running": run.running,
     }

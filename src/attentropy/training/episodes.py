@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from attentropy.core.notebook.words import plural
 from attentropy.models.diagnose import ORDER, Severity
 from attentropy.training.alarms import Alert
 from attentropy.training.runstore import StoredRun
@@ -80,8 +81,7 @@ def _episode(group: list[Alert]) -> Episode:
     heads = tuple(dict.fromkeys(head for alert in group for head in alert.heads))
     text = first.text
     if more:
-        told = f"{len(heads):,} head{'' if len(heads) == 1 else 's'} in all"
-        text += f"; {more:,} more alert{'' if more == 1 else 's'}, {told}"
+        text += f"; {plural(more, 'more alert')}, {plural(len(heads), 'head')} in all"
     return Episode(
         name=first.name,
         severity=min((alert.severity for alert in group), key=ORDER.index),

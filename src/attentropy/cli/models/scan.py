@@ -15,9 +15,9 @@ import click
 
 if TYPE_CHECKING:
     from attentropy.distributed.team import Team
+    from attentropy.models.progress import Listener
     from attentropy.scans.loading.inputs import Tokens
     from attentropy.scans.loading.sources import Source
-    from attentropy.scans.scan import Listener
     from attentropy.scans.schema import Scan
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -121,7 +121,9 @@ def _run(
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
     from attentropy.distributed.launched import own_device
     from attentropy.scans.errors import ScanError
+    from attentropy.scans.judging import calibration
     from attentropy.scans.loading import sources
+    from attentropy.scans.measuring import lengths as spans
     from attentropy.scans.scan import Provenance, scan
     from attentropy.scans.store import save
 
@@ -131,6 +133,9 @@ def _run(
         raise ScanError("{text} and {tokens} exclude each other")
     if options["quick"] and options["tokens_per_length"]:
         raise ScanError("{quick} and {tokens_per_length} exclude each other")
+    if options["calibrate"] and lengths is not None:
+        trained = options["trained"] or sources.trained_on_disk(model)
+        calibration.check_reach(spans.check(lengths), trained)
     done = team.of_first(lambda: _stopped(out)) if options["resume"] else None
     permissions = sources.Permissions(
         pickle=options["allow_pickle"],

@@ -19,7 +19,7 @@ def check_folder(path: Path, *, allow_pickle: bool, allow_code: bool) -> None:
     """
     if not path.is_dir():
         raise ScanError("{model} {path} is neither a folder nor a .gguf file", path=path)
-    config = _config(path)
+    config = config_of(path)
     if config.get("auto_map") and not allow_code:
         text = "{model} {path} brings its own code, which is not run without {remote_code}"
         raise ScanError(text, path=path)
@@ -63,7 +63,12 @@ def check_gguf(path: Path) -> None:
         raise ScanError("GGUF files need the extra: pip install 'attentropy[gguf]'") from error
 
 
-def _config(path: Path) -> dict[str, Any]:
+def config_of(path: Path) -> dict[str, Any]:
+    """What config.json of a folder says.
+
+    Args:
+        path: the folder.
+    """
     try:
         found = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:

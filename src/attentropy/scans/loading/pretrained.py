@@ -51,7 +51,7 @@ def load_model(
     }
     if device_map is not None:
         offload.check_kind(device_map)
-    with _quiet(), _explained(where), _counted(count):
+    with quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
         foreign = [] if not options["local_files_only"] else _keep_shipped(config)
         auto = _class_for(transformers, config)
@@ -109,7 +109,7 @@ def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
         options: for `from_pretrained`.
     """
     transformers = _transformers(offline=options["local_files_only"])
-    with _quiet():
+    with quiet():
         try:
             return transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # each tokenizer class fails in its own way when its files are absent
@@ -132,6 +132,10 @@ def _class_for(transformers: Any, config: Any) -> Any:
         return transformers.AutoModelForCausalLM
     if not names[0] and type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
+    if names[0].endswith("ForConditionalGeneration") and type(config) in (
+        transformers.AutoModelForSeq2SeqLM._model_mapping
+    ):
+        return transformers.AutoModelForSeq2SeqLM
     return transformers.AutoModel
 
 
@@ -178,7 +182,7 @@ def _counted(count: Callable[[int, int], None] | None) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without progress bars and advice: the scan has its own."""
     from transformers.utils import logging as hf
 

@@ -6,7 +6,7 @@ out; what they give is added up in the order of the text.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,6 @@ def measure(
     model: nn.Module,
     windows: Iterable[Tensor],
     *,
-    tick: Callable[[int], None],
     team: Team = ALONE,
     met: set[bool] | None = None,
 ) -> Reading:
@@ -76,7 +75,6 @@ def measure(
     Args:
         model: the model.
         windows: ids [B, n] of each forward pass, all of the same n.
-        tick: is told how many tokens were read, after every forward pass.
         team: processes that share the passes out; each has the model and the windows.
         met: the kinds of passes (True for those of one window) that were read before; this one's
             are added.
@@ -86,9 +84,7 @@ def measure(
     fresh = _first_of_kind(todo, set() if met is None else met)
     with torch.no_grad(), Watch(model, keep="rows") as watch:
         passes = team.map(
-            lambda i: _pass(model, watch, todo[i], fresh=i in fresh),
-            range(len(todo)),
-            tick=lambda i: tick(todo[i].numel()),
+            lambda i: _pass(model, watch, todo[i], fresh=i in fresh), range(len(todo))
         )
         together = merge([one.totals for one in passes])
         reduce.fill(watch.recorder.owners, reduce.slots(together))
