@@ -6,6 +6,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy scan models/my-llama --text book.txt --out scan",
         "attentropy scan model.gguf --lengths 512,2048,8192 --calibrate",
         "attentropy scan after/ --compare before/scan.json",
+        "attentropy scan models/my-llama --device-map disk --dtype bfloat16",
     ),
     "text": (
         'attentropy text --prompt "To be, or not to be"',

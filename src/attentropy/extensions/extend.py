@@ -10,21 +10,23 @@ untouched model, read whole texts and are asked for passkeys.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
 from attentropy.extensions.arguments import LAST, check_readable, checked
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
-from attentropy.extensions.reading import tried
+from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
@@ -40,6 +42,7 @@ LEFT_OUT = (
     "clipped positions."
 )
 Keep = Callable[[Record], object]
+T = TypeVar("T")
 
 
 def extend(
@@ -57,6 +60,7 @@ def extend(
     done: Record | None = None,
     listener: Listener | None = None,
     keep: Keep = lambda record: None,
+    team: Team = ALONE,
 ) -> Extension:
     """Try what may let `model` read `to` tokens, and choose what text and retrieval say.
 
@@ -77,6 +81,8 @@ def extend(
         done: the record of a stopped extension of the same model and tokens.
         listener: is told what is done now, and how far the work is.
         keep: receives the record after every measurement.
+        team: processes that share candidates and texts out; each has the model and all arguments,
+            and gets the whole result.
     """
     listener = listener or Listener()
     ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
@@ -92,7 +98,7 @@ def extend(
         for text in _left_out(model, task):
             record.note(text)
             listener.say(text)
-    work = _Extending(model, record, ids, texts, encode, tuple(begin), listener, keep)
+    work = _Extending(model, record, ids, texts, encode, tuple(begin), listener, keep, team)
     listener.begin(work.expected(finalists, per_head=per_head, exported=exported))
     training = model.training
     model.eval()
@@ -119,8 +125,9 @@ class _Extending:
         begin: tuple[int, ...],
         listener: Listener,
         keep: Keep,
+        team: Team,
     ) -> None:
-        self.model, self.record, self.task = model, record, record.task
+        self.model, self.record, self.task, self.team = model, record, record.task, team
         self.listener, self.keep, self.encode, self.begin = listener, keep, encode, begin
         self.cost = ReadingCost(model)
         self.untouched: Tensor | None = None
@@ -153,21 +160,11 @@ class _Extending:
 
     def _fit(self, best: Setting, *, per_head: bool) -> None:
         """Temperatures on the best positions: entropy held, one for all, one for each head."""
-        self.listener.stage(f"entropy of {best.name}")
-        with self._probing(ENTROPY, self.probe.fit):
-            held = fitting.entropy_held(best, self.model, self.probe.fit)
-        assert held.heads is not None
-        start = fitting.typical(held.heads)
-        self.listener.stage(f"temperature of {best.name}")
-        with self._probing(PARABOLA, self.probe.fit):
-            one = fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+        held, one = self.team.of_first(lambda: self._fitted(best))
         losses = self._screen([held, one])
         if not per_head:
             return
-        name = f"{best.name}, temperature per head"
-        tell, row = self.listener.stage, self.probe.on(self.probe.rows[:1])
-        with self._probing(BACKWARD * fitting.STEPS, row):
-            each = fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
+        each = self.team.of_first(lambda: self._fitted_per_head(best, one))
         losses |= self._screen([each])
         change = paired(losses[one.name], losses[each.name])
         verdict = "beats" if change.helps else "does not beat"
@@ -176,28 +173,54 @@ class _Extending:
             f"fitted to: {change}."
         )
 
+    def _fitted(self, best: Setting) -> tuple[Setting, Setting]:
+        """The best positions with factors that hold the entropy, and with one temperature."""
+        self.listener.stage(f"entropy of {best.name}")
+        with self._probing(ENTROPY, self.probe.fit):
+            held = fitting.entropy_held(best, self.model, self.probe.fit)
+        assert held.heads is not None
+        start = fitting.typical(held.heads)
+        self.listener.stage(f"temperature of {best.name}")
+        with self._probing(PARABOLA, self.probe.fit):
+            return held, fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+
+    def _fitted_per_head(self, best: Setting, one: Setting) -> Setting:
+        """The best positions with a temperature for each head, from one for all."""
+        name = f"{best.name}, temperature per head"
+        tell, row = self.listener.stage, self.probe.on(self.probe.rows[:1])
+        with self._probing(BACKWARD * fitting.STEPS, row):
+            return fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
+
     def _screen(self, candidates: list[Setting]) -> dict[str, Tensor]:
         """Probe what the record lacks; the losses of stretches by name."""
         known = {one.candidate for one in self.record.screened}
         missing = [one for one in candidates if one.name not in known]
         losses: dict[str, Tensor] = {}
         if missing and self.untouched is None:
-            self.listener.stage(f"probe: {UNTOUCHED}")
-            with self._probing(1, self.probe.judge):
-                self.untouched = self.probe.judge.of_candidate(Setting(name=UNTOUCHED), self.model)
-        for one in missing:
-            assert self.untouched is not None
-            self.listener.stage(f"probe: {one.name}")
-            self._add(one)
-            after = self.untouched
-            if one.name != UNTOUCHED:
-                with self._probing(1, self.probe.judge):
-                    after = self.probe.judge.of_candidate(one, self.model)
-            losses[one.name] = after
-            change = paired(self.untouched, after)
-            self.record.screened.append(Screened(candidate=one.name, change=change))
+            self.untouched = self.team.of_first(lambda: self._judged(Setting(name=UNTOUCHED)))
+        for few in self._rounds(missing):
+            for one, after in zip(few, self.team.map(self._judged, few), strict=True):
+                assert self.untouched is not None
+                self._add(one)
+                losses[one.name] = after
+                change = paired(self.untouched, after)
+                self.record.screened.append(Screened(candidate=one.name, change=change))
+            self.listener.advance((len(few) - 1) * self._probed(self.probe.judge))
             self.keep(self.record)
         return losses
+
+    def _judged(self, one: Setting) -> Tensor:
+        """Losses of stretches with a candidate."""
+        if one.name == UNTOUCHED and self.untouched is not None:
+            return self.untouched
+        self.listener.stage(f"probe: {one.name}")
+        with self._probing(1, self.probe.judge):
+            return self.probe.judge.of_candidate(one, self.model)
+
+    def _rounds(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
+        """As many items at a time as there are processes; the record is kept after each round."""
+        for start in range(0, len(items), self.team.size):
+            yield items[start : start + self.team.size]
 
     def try_all(self, finalists: int, *, exported: bool) -> None:
         """A third of the texts with everything shortlisted, the others with the best of that."""
@@ -205,15 +228,12 @@ class _Extending:
         first = max(1, len(haystacks) // 3)
         shortlist = self._shortlist(finalists, exported=exported)
         always = [Setting(name=TRUNCATED, truncated=True), Setting(name=UNTOUCHED)]
-        for window in range(first):
-            for one in (*always, *shortlist):
-                self._try(one, haystacks, window)
+        self._try([*always, *shortlist], haystacks, range(first))
         so_far = [trial for trial in self.record.trials if trial.window < first]
         race = msgspec.structs.replace(self.record, trials=so_far)
         chosen = Extension(race, self.model, exported=exported).leaders(finalists)
-        for window in range(first, len(haystacks)):
-            for name in (TRUNCATED, *chosen):
-                self._try(self.record.candidate(name), haystacks, window)
+        others = [self.record.candidate(name) for name in (TRUNCATED, *chosen)]
+        self._try(others, haystacks, range(first, len(haystacks)))
 
     def _shortlist(self, count: int, *, exported: bool) -> list[Setting]:
         """The best of each family by the probe, YaRN as published, and what no probe can judge."""
@@ -248,7 +268,9 @@ class _Extending:
             self.listener.stage(f"passkeys at {trained}")
             one = Setting(name=UNTOUCHED)
             with self._reading(trained):
-                self.record.inside = tried(one, self.model, self.task, inside, window=0, last=last)
+                self.record.inside = self.team.of_first(
+                    lambda: tried(one, self.model, self.task, inside, window=0, last=last)
+                )
             self.keep(self.record)
         if not any(self.record.inside.hits):
             self.record.note(f"No passkeys were asked for: it finds none at {trained} tokens.")
@@ -266,16 +288,29 @@ class _Extending:
             begin=self.begin,
         )
 
-    def _try(self, candidate: Setting, texts: list[Haystack], window: int) -> None:
-        self._add(candidate)
-        if any(trial.window == window for trial in self.record.of(candidate.name)):
-            return
-        self.listener.stage(f"{candidate.name}, text {window + 1} of {len(texts)}")
-        last = self.record.last
-        with self._reading(self.task.trained if candidate.truncated else self.task.to):
-            trial = tried(candidate, self.model, self.task, texts[window], window=window, last=last)
-        self.record.trials.append(trial)
-        self.keep(self.record)
+    def _try(self, candidates: list[Setting], texts: list[Haystack], windows: range) -> None:
+        """Every candidate on these texts, but for what the record has."""
+        for one in candidates:
+            self._add(one)
+        known = {(trial.candidate, trial.window) for trial in self.record.trials}
+        todo = [(one, window) for window in windows for one in candidates]
+        missing = [pair for pair in todo if (pair[0].name, pair[1]) not in known]
+
+        def attempt(pair: tuple[Setting, int]) -> Attempt:
+            one, window = pair
+            self.listener.stage(f"{one.name}, text {window + 1} of {len(texts)}")
+            last, text = self.record.last, texts[window]
+            with self._reading(self._reach(one)):
+                return tried(one, self.model, self.task, text, window=window, last=last)
+
+        for few in self._rounds(missing):
+            self.record.trials += self.team.map(attempt, few)
+            self.listener.advance(sum(self._read(self._reach(one)) for one, _ in few[1:]))
+            self.keep(self.record)
+
+    def _reach(self, one: Setting) -> int:
+        """Tokens that a candidate reads of a text."""
+        return self.task.trained if one.truncated else self.task.to
 
     def expected(self, finalists: int, *, per_head: bool, exported: bool) -> int:
         """What all of the work will cost that the record does not have yet."""

@@ -23,11 +23,17 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.factors import LEAST, MOST, next_factors, solved
 from attentropy.models.losses.breaking import LAST
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.losses.reading import logits_of
-from attentropy.models.losses.tokens import next_token_losses, token_losses, truncated_losses
+from attentropy.models.losses.tokens import (
+    each_row,
+    next_token_losses,
+    token_losses,
+    truncated_losses,
+)
 from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
 from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
@@ -44,6 +50,7 @@ def calibrate(
     hold: Hold = "entropy",
     method: Method = "empirical",
     loss: Loss | None = None,
+    team: Team = ALONE,
 ) -> Plan:
     """Factors that hold each head's entropy of the first length at the others, and their effect.
 
@@ -58,6 +65,7 @@ def calibrate(
         loss: (output, batch) -> (sum of negative log-likelihoods, tokens); by default that of the
             next token where the output has `logits` for `input_ids`. With a loss of your own the
             plan is not judged.
+        team: processes that share lengths and texts out; each has the model and all arguments.
 
     A quarter of the rows, the last ones, are kept out of the plan to judge it (`plan.judged`); if
     there are fewer than four, the same rows serve both.
@@ -71,7 +79,7 @@ def calibrate(
     finally:
         handle.undo()
     search = _search(first, hold=hold) if method == "empirical" else None
-    before = [first, *(trial.measure(length, search) for length in lengths[1:])]
+    before = [first, *team.map(lambda length: trial.measure(length, search), lengths[1:])]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
     plan = Plan(
@@ -87,7 +95,7 @@ def calibrate(
     )
     handle = steer(model, plan)
     try:
-        after = [trial.measure(length) for length in lengths]
+        after = team.map(trial.measure, lengths)
     finally:
         handle.undo()
     effects = (
@@ -103,7 +111,7 @@ def calibrate(
     done = msgspec.structs.replace(plan, effects=tuple(effects))
     if loss is not None:
         return done
-    judged = _judged(model, done, _plain_ids(held or batches), held_out=bool(held))
+    judged = _judged(model, done, _plain_ids(held or batches), held_out=bool(held), team=team)
     return msgspec.structs.replace(done, judged=judged)
 
 
@@ -154,28 +162,32 @@ def _named(batch: Any) -> bool:
     return isinstance(batch, Mapping)
 
 
-def _judged(model: nn.Module, plan: Plan, texts: list[Tensor], *, held_out: bool) -> Judged | None:
+def _judged(
+    model: nn.Module, plan: Plan, texts: list[Tensor], *, held_out: bool, team: Team
+) -> Judged | None:
     """The loss at the end of the longest texts: untouched, truncated, and with the plan."""
     length, trained = plan.lengths[-1], plan.reference
-    rows = [row[None] for ids in texts for row in ids[:, :length]]
+    if not texts:
+        return None
+    rows = torch.cat([ids[:, :length] for ids in texts])
     last = min(LAST, length - trained)
     training = model.training
     model.eval()
     try:
-        whole = [token_losses(model, row)[:, -last:] for row in rows]
-        cut = [truncated_losses(model, row, trained=trained, last=last) for row in rows]
+        whole = each_row(lambda row: token_losses(model, row)[:, -last:], rows, team=team)
+        cut = each_row(
+            lambda row: truncated_losses(model, row, trained=trained, last=last), rows, team=team
+        )
         handle = steer(model, plan)
         try:
-            after = [token_losses(model, row)[:, -last:] for row in rows]
+            after = each_row(lambda row: token_losses(model, row)[:, -last:], rows, team=team)
         finally:
             handle.undo()
     except UnsupportedError:  # nothing is predicted
         return None
     finally:
         model.train(training)
-    if not rows:
-        return None
-    before, between, planned = (stretches(torch.cat(part)) for part in (whole, cut, after))
+    before, between, planned = (stretches(part) for part in (whole, cut, after))
     return Judged(
         length=length,
         last=last,

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
@@ -38,6 +37,7 @@ from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.candidates import is_compiled
 from attentropy.models.intercept.census import slip_of
 from attentropy.models.intercept.verify import MODES, is_known
+from attentropy.models.losses.reading import device_of
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.coverage import ModuleCoverage, covered
@@ -225,6 +225,9 @@ class Watch:
     def reduce(self, group: Any = None) -> None:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
+        The heads of a transformers model with a tp_plan, which processes share, stand side by side
+        with the numbers that they have in the whole model; twins are sought within a process.
+
         One small collective; processes that recorded nothing, or other places, are fine. See
         attentropy.models.record.reduce for samples that are not waited for.
 
@@ -232,8 +235,10 @@ class Watch:
             group: a ProcessGroup or a DeviceMesh of one dimension; None for the default group.
         """
         if self._shared is None or self._shared[0] is not group:
-            self._shared = group, reduce.Shared(self.recorder.owners, group=group)
-        reduce.fill(self.recorder.owners, self._shared[1].whole())
+            beside = reduce.tensor_parallel_of(self.model)
+            shared = reduce.Shared(self.recorder.owners, group=group, tensor_parallel=beside)
+            self._shared = group, shared
+        reduce.fill(self.recorder.owners, self._shared[1].start().slots())
 
     def _own(self, undo: ExitStack) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""
@@ -267,7 +272,9 @@ class Watch:
         heads = candidates.heads_of(module)
         if heads is not None and candidates.looks_like_attention(name, module):
             # allocated before anything is compiled
-            device = next(module.parameters(), torch.empty(0, device="cpu")).device
+            device = device_of(module)
+            away = device.type == "meta"  # its weights come when it runs
+            device = device_of(self.model) if away else device
             owner.slot_of(owner.place("forward", heads), device=device)
         self.recorder.owners.append(owner)
         return owner

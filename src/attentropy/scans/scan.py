@@ -4,7 +4,7 @@ import datetime
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
-from attentropy.models.losses.reading import has_decoder_beside
+from attentropy.models.losses.reading import device_of, has_decoder_beside
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
@@ -70,6 +71,7 @@ def scan(
     done: Scan | None = None,
     listener: Listener | None = None,
     keep: Keep | None = None,
+    team: Team = ALONE,
 ) -> Scan:
     """Measure every head of `model` at several lengths, while it reads `tokens` in windows of each.
 
@@ -88,6 +90,8 @@ def scan(
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
         listener: is told how far the scan is.
         keep: receives the scan so far after every length.
+        team: processes that share the work out; each has the model and all arguments, and gets
+            the whole scan. Attention maps are drawn by the first.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
@@ -102,6 +106,8 @@ def scan(
         provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
+    for what, value in _work_of(provenance).items():
+        team.check_same(what, value)
     about, ids = provenance.model, text.ids
     asked = spans.default(about, len(ids)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, about, len(ids))
@@ -110,17 +116,19 @@ def scan(
     windows = spans.Windows.of(
         ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
     )
-    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped)
+    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped, team=team)
     for warning in text.about.warnings:
         work.listener.say(f"beware: {warning}")
     work.measure_all(wanted, done, keep=keep)
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")
-    found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
-    found.text = beginning(model, text, label=provenance.label, length=found.lengths[-1])
+    if team.is_first:
+        length, label = found.lengths[-1], provenance.label
+        found.maps = draw_maps(model, ids[:length], found.layers, label=label)
+        found.text = beginning(model, text, label=label, length=length)
     if calibrate:
         work.listener.stage("calibrating")
-        found.plan = calibration.calibrated(model, windows, found)
+        found.plan = calibration.calibrated(model, windows, found, team=team)
     work.conclude(found)
     found.seconds = work.seconds
     return found
@@ -135,8 +143,10 @@ class _Work:
     provenance: Provenance
     listener: Listener
     skipped: list[Skipped]
+    team: Team = ALONE
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    met: set[bool] = field(default_factory=set)
     coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -177,7 +187,7 @@ class _Work:
         self.listener.stage(f"length {length:,}")
         try:
             with self._counted(self.amount(length), self.text.rows(length).numel()):
-                found = measure(self.model, self.text.cut(length))
+                found = measure(self.model, self.text.cut(length), team=self.team, met=self.met)
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
@@ -204,7 +214,9 @@ class _Work:
         windows, whole = self.text.rows(length), self.losses.get(length)
         self._expect(self._truncated(length, trained))
         with self._counted(self._truncated(length, trained), _read_twice(windows, trained)):
-            beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
+            beyond = Beyond(
+                self.model, self.text, length, trained=trained, whole=whole, team=self.team
+            )
         excess, cause = beyond.excess(), None
         noticed = beyond.noticed_at()
         if noticed is not None:
@@ -245,7 +257,9 @@ class _Work:
         self.planned = max(0, self.planned - work)
 
     def _counted(self, work: int, tokens: int) -> AbstractContextManager[None]:
-        return counted(self.model, self.listener, work=work, tokens=tokens)
+        """Tells of work that processes share: each reads its part of the tokens."""
+        own = tokens // self.team.size
+        return counted(self.model, self.listener, work=work, tokens=own)
 
     def _truncated(self, length: int, trained: int) -> int:
         """What reading with truncation costs."""
@@ -274,6 +288,7 @@ class _Work:
             created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             seconds=self.seconds,
             threads=torch.get_num_threads(),
+            processes=self.team.size,
             command=self.provenance.command,
             call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
             complete=complete,
@@ -297,7 +312,9 @@ def _read_twice(windows: Tensor, trained: int) -> int:
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:
     parameter = next(iter(model.parameters()), None)
-    where = Placement() if parameter is None else Placement.of(parameter)
+    where = Placement()
+    if parameter is not None:
+        where = replace(Placement.of(parameter), device=str(device_of(model)))
     about = describe_model(model, type(model).__name__, "module", where)
     return Provenance(model=about, text=text.about)
 
@@ -315,16 +332,21 @@ def _check_same_work(done: Scan, now: Provenance) -> None:
     """Refuse to go on with a scan of another model or text."""
     if not isinstance(done, Scan):
         raise ArgumentTypeError("done", "a Scan", type(done).__name__)
-    pairs = (
-        ("model", done.model.source, now.model.source),
-        ("number of parameters", done.model.parameters, now.model.parameters),
-        ("dtype", done.model.dtype, now.model.dtype),
-        ("text", done.input.sha256, now.text.sha256),
-    )
-    for what, before, here in pairs:
+    for (what, before), here in zip(_work_of(done).items(), _work_of(now).values(), strict=True):
         if before != here:
             text = "{done}: the stopped scan has another {what}: {before}, not {here}"
             raise ScanError(text, what=what, before=before, here=here)
+
+
+def _work_of(scan: Scan | Provenance) -> dict[str, str | int]:
+    """What makes two scans the same work."""
+    text = scan.input if isinstance(scan, Scan) else scan.text
+    return {
+        "model": scan.model.source,
+        "number of parameters": scan.model.parameters,
+        "dtype": scan.model.dtype,
+        "text": text.sha256,
+    }
 
 
 def _first_line(error: BaseException) -> str:

@@ -41,6 +41,8 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
         parameters: the number of its parameters.
         dtype: the precision of its weights.
         device: where it ran.
+        device_map: where weights stayed until a module ran: "auto", "cpu" or "disk"; null if all
+            were on the device.
         trained_length: the length that it was trained at, if it is known.
         trained_source: who says so: a field of its config, its GGUF file, its tokenizer, the user.
         maximum_length: the longest input that it takes, if there is a limit.
@@ -58,6 +60,7 @@ class ScannedModel(msgspec.Struct, forbid_unknown_fields=True):
     maximum_length: int | None = None
     note: str = ""
     trained_source: str = ""
+    device_map: str | None = None
 
 
 class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
@@ -227,7 +230,8 @@ class Scan(
         torch: the version of torch that made it.
         created: when it was made, UTC, ISO 8601.
         seconds: how long it took.
-        threads: the number of CPU threads.
+        threads: the number of CPU threads of a process.
+        processes: the number of processes that shared the work out.
         command: the command line that made it, if one did.
         call: the same from Python.
         complete: False while lengths are still to be measured.
@@ -252,6 +256,7 @@ class Scan(
     created: str
     seconds: float
     threads: int
+    processes: int = 1
     command: str
     call: str
     complete: bool

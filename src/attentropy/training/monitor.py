@@ -31,7 +31,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.core.statistics import HeadRow
 from attentropy.distributed.reduce import Totals
 from attentropy.models.record.recorder import listed
-from attentropy.models.record.reduce import GroupSample, Shared
+from attentropy.models.record.reduce import GroupSample, Shared, tensor_parallel_of
 from attentropy.models.watch import Watch
 from attentropy.training.alarms import DEFAULT, Alarm, Alert
 from attentropy.training.guard import Guard
@@ -200,7 +200,9 @@ class Monitor:
 
     def _sample(self, step: int, loss: float | None) -> Metrics | None:
         if _is_distributed():
-            self._shared = self._shared or Shared(self.watch.recorder.owners)
+            if self._shared is None:
+                beside = tensor_parallel_of(self.model)
+                self._shared = Shared(self.watch.recorder.owners, tensor_parallel=beside)
             more = None
             if loss is not None:
                 mine = torch.tensor([loss, 1.0], dtype=torch.float64, device="cpu")

@@ -220,8 +220,8 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     plain, seen = module.measure, []
 
-    def interrupted(model, windows):
-        found = plain(model, windows)
+    def interrupted(model, windows, **options):
+        found = plain(model, windows, **options)
         seen.append(found.measure.length)
         if len(seen) == 2:
             raise KeyboardInterrupt

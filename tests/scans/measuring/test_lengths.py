@@ -105,3 +105,11 @@ def test_a_scan_reads_its_budget_at_every_length():
         # whole windows; at the last length one more for maps and three for the text view
         more = 4 * 64 if length == 64 else 0
         assert lengths.ENOUGH - length < total <= lengths.ENOUGH + more
+
+
+def test_there_are_passes_for_several_processes_to_share():
+    text = lengths.Windows.of(torch.arange(8192), [64, 2048], batch=4)
+    assert [len(part) for part in text.cut(64)] == [16] * 8
+    assert [len(part) for part in text.cut(2048)] == [1] * 4
+    text = lengths.Windows.of(torch.arange(2**16), [64], batch=4, budget=2**16)
+    assert [len(part) for part in text.cut(64)] == [4] * 256  # batch is the most

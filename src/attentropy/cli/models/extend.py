@@ -10,6 +10,7 @@ from attentropy.cli.failures import CalledWrongly
 from attentropy.cli.models.scan import DTYPES, FILE, loading, threads, tokens_of
 
 if TYPE_CHECKING:
+    from attentropy.distributed.team import Team
     from attentropy.extensions.record import Record
     from attentropy.extensions.result import Extension
     from attentropy.scans.loading.sources import Source
@@ -45,14 +46,16 @@ def command(model: str | None, **options: Any) -> None:
 
     MODEL is what `attentropy scan` takes; without it the small model of attentropy is extended.
     """
-    from attentropy.scans.store import prepared
+    from attentropy.cli.processes import team_of, writing_to
 
-    with prepared(options["out"]), threads(options["count"]):
-        _extend(model, options)
+    with team_of() as team, writing_to(options["out"], team), threads(options["count"]):
+        _extend(model, options, team)
 
 
-def _extend(model: str | None, options: dict[str, Any]) -> None:
+def _extend(model: str | None, options: dict[str, Any], team: "Team") -> None:
     from attentropy.cli.models.scan_summary import progress
+    from attentropy.cli.processes import keeping
+    from attentropy.distributed.launched import own_device
     from attentropy.extensions.extend import extend
     from attentropy.scans.errors import ScanError
     from attentropy.scans.loading import sources
@@ -60,36 +63,37 @@ def _extend(model: str | None, options: dict[str, Any]) -> None:
     out, folder = options["out"], options["folder"]
     if options["texts"] and options["tokens"]:
         raise ScanError("{text} and {tokens} exclude each other")
-    _check_folder(folder)
-    with progress(quiet=options["as_json"]) as listener:
+    team.of_first(lambda: _check_folder(folder))
+    with (
+        keeping(out / "extend.json", team),
+        progress(quiet=options["as_json"] or not team.is_first) as listener,
+    ):
         permissions = sources.Permissions(
             pickle=options["allow_pickle"],
             remote_code=options["trust_remote_code"],
             download=options["allow_download"],
         )
-        placement = sources.Placement(options["dtype"], options["device"])
+        placement = sources.Placement(options["dtype"], own_device(options["device"]))
         source = sources.load(model, placement, permissions, count=loading(listener))
         tokens = tokens_of(source, options)
-        try:
-            found = extend(
-                source.model,
-                tokens.ids,
-                to=options["to"],
-                trained=options["trained"],
-                encode=source.encode,
-                begin=tokens.begin,
-                texts=options["windows"],
-                finalists=options["finalists"],
-                per_head=options["per_head"],
-                exported=folder is not None,
-                done=_done(out) if options["resume"] else None,
-                listener=listener,
-                keep=lambda record: _keep(out, record),
-            )
-        except KeyboardInterrupt:
-            if (out / "extend.json").exists():
-                click.echo(f"measured so far: {out / 'extend.json'}; --resume goes on", err=True)
-            raise
+        found = extend(
+            source.model,
+            tokens.ids,
+            to=options["to"],
+            trained=options["trained"],
+            encode=source.encode,
+            begin=tokens.begin,
+            texts=options["windows"],
+            finalists=options["finalists"],
+            per_head=options["per_head"],
+            exported=folder is not None,
+            done=team.of_first(lambda: _done(out)) if options["resume"] else None,
+            listener=listener,
+            keep=(lambda record: _keep(out, record)) if team.is_first else (lambda record: None),
+            team=team,
+        )
+    if not team.is_first:
+        return
     lines = _written(found, out, folder, source)
     if options["as_json"]:
         click.echo(json.dumps(machine(found, out, lines), allow_nan=False))

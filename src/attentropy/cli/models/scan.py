@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from attentropy.distributed.team import Team
     from attentropy.models.progress import Listener
     from attentropy.scans.loading.inputs import Tokens
     from attentropy.scans.loading.sources import Source
@@ -52,6 +53,8 @@ class _ScanCommand(click.Command):
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
+@click.option("--device-map", type=click.Choice(("auto", "cpu", "disk")),
+              help="Where weights stay until a layer runs.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
               help="Where the results go.")  # fmt: skip
@@ -68,33 +71,36 @@ def command(model: str | None, **options: Any) -> None:
     MODEL is a transformers folder, a GGUF file or package.module:factory; without it the small
     model that comes with attentropy is scanned.
     """
-    from attentropy.scans.store import prepared
+    from attentropy.cli.processes import team_of, writing_to
 
     out: Path = options["out"]
-    with prepared(out):
-        _scan(model, out, options)
+    with team_of() as team, writing_to(out, team):
+        _scan(model, out, options, team)
 
 
-def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
-    from attentropy.cli.models.scan_summary import machine, progress, show
+def _scan(model: str | None, out: Path, options: dict[str, Any], team: "Team") -> None:
+    from attentropy.cli.models.scan_summary import progress
+    from attentropy.cli.processes import keeping
+
+    name, other = team.of_first(lambda: _compared(out, options))
+    # the embedded model is too small to be shared between threads
+    alone = model is None and options["threads"] is None
+    with (
+        keeping(out / "scan.json", team, before=lambda: _keep_compared(out, name, other)),
+        threads(1 if alone else options["threads"]),
+        progress(quiet=options["as_json"] or not team.is_first) as listener,
+    ):
+        scan = _run(model, out, options, listener, team)
+    if team.is_first:
+        _write(scan, name, other, out, as_json=options["as_json"])
+
+
+def _write(scan: "Scan", name: str, other: "Scan | None", out: Path, *, as_json: bool) -> None:
+    from attentropy.cli.models.scan_summary import machine, show
     from attentropy.report import scan_page
     from attentropy.scans.judging.remedies import POSITIONS
     from attentropy.scans.store import folder_name, save, write_atomically
 
-    name, other = _compared(out, options)
-    try:
-        # the embedded model is too small to be shared between threads
-        alone = model is None and options["threads"] is None
-        with (
-            threads(1 if alone else options["threads"]),
-            progress(quiet=options["as_json"]) as listener,
-        ):
-            scan = _run(model, out, options, listener)
-    except KeyboardInterrupt:
-        if (out / "scan.json").exists():
-            _keep_compared(out, name, other)
-            click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
-        raise
     if scan.plan is not None:
         write_atomically(out / "plan.json", scan.plan.to_json())
     if scan.positions is not None:
@@ -103,14 +109,17 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     names = (folder_name(out), name) if other else ()
     write_atomically(out / "report.html", scan_page(scan, other, names=names))
     save(out, scan)
-    if options["as_json"]:
+    if as_json:
         click.echo(json.dumps(machine(scan, out), allow_nan=False))
     else:
         show(scan, out)
 
 
-def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Listener") -> "Scan":
+def _run(
+    model: str | None, out: Path, options: dict[str, Any], listener: "Listener", team: "Team"
+) -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
+    from attentropy.distributed.launched import own_device
     from attentropy.scans.errors import ScanError
     from attentropy.scans.judging import calibration
     from attentropy.scans.loading import sources
@@ -127,14 +136,15 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
     if options["calibrate"] and lengths is not None:
         trained = options["trained"] or sources.trained_on_disk(model)
         calibration.check_reach(spans.check(lengths), trained)
-    going_on = options["resume"] and (out / "scan.json").exists()
-    done = _load("resume", out) if going_on else None
+    done = team.of_first(lambda: _stopped(out)) if options["resume"] else None
     permissions = sources.Permissions(
         pickle=options["allow_pickle"],
         remote_code=options["trust_remote_code"],
         download=options["allow_download"],
     )
-    placement = sources.Placement(options["dtype"], options["device"])
+    placement = sources.Placement(
+        options["dtype"], own_device(options["device"]), options["device_map"]
+    )
     source = sources.load(model, placement, permissions, count=loading(listener))
     tokens = tokens_of(source, options)
     provenance = Provenance(
@@ -157,8 +167,14 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         provenance=provenance,
         done=done,
         listener=listener,
-        keep=lambda partial: save(out, partial),
+        keep=(lambda partial: save(out, partial)) if team.is_first else None,
+        team=team,
     )
+
+
+def _stopped(out: Path) -> "Scan | None":
+    """The scan in a folder, if there is one."""
+    return _load("resume", out) if (out / "scan.json").exists() else None
 
 
 def loading(listener: "Listener") -> Callable[[int, int], None]:

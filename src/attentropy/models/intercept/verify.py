@@ -52,6 +52,15 @@ def is_known(module: nn.Module) -> bool:
     return module in _verdicts
 
 
+def count(model: nn.Module) -> int:
+    """Number of verdicts on all modules of a model.
+
+    Args:
+        model: any module.
+    """
+    return sum(len(_verdicts.get(one, ())) for one in model.modules())
+
+
 def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     """Keep a verdict; one against attend() is never taken back.
 

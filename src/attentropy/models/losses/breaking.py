@@ -1,10 +1,11 @@
 """why_it_breaks(): is the damage past the trained length distance, or dilution?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.cause import Cause, CauseName, Gap
 from attentropy.models.losses.paired import Paired, paired, stretches
 from attentropy.models.losses.probes import (
@@ -14,7 +15,7 @@ from attentropy.models.losses.probes import (
     number_probe,
     thinned_probe,
 )
-from attentropy.models.losses.tokens import token_losses, truncated_losses
+from attentropy.models.losses.tokens import each_row, token_losses, truncated_losses
 
 LAST = 1024
 LEAST = 0.02  # nats per token that count as damage
@@ -31,6 +32,7 @@ def why_it_breaks(
     truncated: Tensor | None = None,
     begin: Sequence[int] = (),
     chunk: int = 1024,
+    team: Team = ALONE,
 ) -> Cause:
     """Read long windows whole, truncated, and with positions in the trained range; compare.
 
@@ -43,23 +45,32 @@ def why_it_breaks(
         truncated: the same with truncation, if they are known already.
         begin: ids that every text begins with.
         chunk: number of tokens in one forward pass.
+        team: processes that share the windows out; each has the model and all arguments.
     """
     length = tokens.shape[1]
     if length <= trained:
         raise ArgumentError("tokens", f"longer than the trained length {trained}", length)
     last = judged_tokens(model, length, trained) if last is None else last
+
+    def read(losses: Callable[[Tensor], Tensor]) -> Tensor:
+        return each_row(losses, tokens, team=team)
+
     if whole is None:
-        whole = token_losses(model, tokens, chunk=chunk)[:, -last:]
+        whole = read(lambda row: token_losses(model, row, chunk=chunk)[:, -last:])
     if truncated is None:
-        truncated = truncated_losses(
-            model, tokens, trained=trained, last=last, begin=begin, chunk=chunk
+        truncated = read(
+            lambda row: truncated_losses(
+                model, row, trained=trained, last=last, begin=begin, chunk=chunk
+            )
         )
     clips = no_clipping(model) is None
     if clips:  # the same keys, distances of training
-        between = number_probe(model, tokens, trained=trained, last=last, chunk=chunk)
+        between = read(
+            lambda row: number_probe(model, row, trained=trained, last=last, chunk=chunk)
+        )
         dilution, distance = (truncated, between), (between, whole)
     else:  # the same distances, as many keys as in training
-        between = thinned_probe(model, tokens, trained=trained, last=last)
+        between = read(lambda row: thinned_probe(model, row, trained=trained, last=last))
         distance, dilution = (truncated, between), (between, whole)
     damage = _paired(truncated, whole)
     by_distance, by_number = _paired(*distance), _paired(*dilution)
@@ -71,7 +82,7 @@ def why_it_breaks(
         distance=by_distance,
         dilution=by_number,
         probe="clipped" if clips else "thinned",
-        gaps=_gaps(model, tokens, trained),
+        gaps=_gaps(model, tokens, trained, team),
         missing=_missing(model),
     )
 
@@ -103,9 +114,9 @@ def _name(damage: Paired, distance: Paired, dilution: Paired) -> CauseName:
     return "dilution" if dilution.difference >= MOST * damage.difference else "both"
 
 
-def _gaps(model: nn.Module, tokens: Tensor, trained: int) -> list[Gap]:
+def _gaps(model: nn.Module, tokens: Tensor, trained: int, team: Team) -> list[Gap]:
     possible = no_distance(model) is None and trained >= 8
-    return distance_probe(model, tokens, trained=trained) if possible else []
+    return distance_probe(model, tokens, trained=trained, team=team) if possible else []
 
 
 def _missing(model: nn.Module) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks.kinds import lookback, prefix, strided
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.cause import Gap
 from attentropy.models.losses.paired import Paired, paired, stretches
 from attentropy.models.losses.reading import takes
@@ -107,6 +108,7 @@ def distance_probe(
     gaps: Sequence[int] | None = None,
     window: int | None = None,
     windows: int = WINDOWS,
+    team: Team = ALONE,
 ) -> list[Gap]:
     """Short windows whose positions jump by a gap: no more keys, larger distances.
 
@@ -121,6 +123,7 @@ def distance_probe(
             2 times the trained length.
         window: tokens of a window; 1,024 by default, half of the trained length if that is less.
         windows: the most windows that are read.
+        team: processes that share the gaps out; each has the model and all arguments.
     """
     why = no_distance(model)
     if why is not None:
@@ -129,11 +132,13 @@ def distance_probe(
     if not 4 <= size <= trained:
         raise ArgumentError("window", f"between 4 and the trained length {trained}", size)
     rows = windows_of(tokens, size, windows)
-    home = jumped_losses(model, rows, trained - size)
     wanted = default_gaps(trained, size) if gaps is None else list(gaps)
+    home, *far = team.map(
+        lambda gap: jumped_losses(model, rows, gap).cpu(), [trained - size, *wanted]
+    )
     return [
-        Gap(gap=gap, farthest=size - 1 + gap, change=_change(home, jumped_losses(model, rows, gap)))
-        for gap in wanted
+        Gap(gap=gap, farthest=size - 1 + gap, change=_change(home, losses))
+        for gap, losses in zip(wanted, far, strict=True)
     ]
 
 

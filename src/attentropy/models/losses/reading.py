@@ -44,8 +44,12 @@ def logits_of(output: Any, ids: Tensor) -> Tensor | None:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of the model's first parameter; the CPU if it has none."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
+    """The device of the model's first parameter; the CPU if it has none.
+
+    Parameters on the meta device come last: they are elsewhere until a module needs them.
+    """
+    devices = [p.device for p in model.parameters()] or [torch.device("cpu")]
+    return next((device for device in devices if device.type != "meta"), devices[0])
 
 
 def takes(model: nn.Module, argument: str) -> bool:

@@ -1,6 +1,6 @@
 """token_losses(): the loss of every next token, in the memory of one piece of the text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.reading import device_of, logits_of, read, takes, takes_cache
 
 ROWS = 128  # positions whose logits become float32 at a time
@@ -75,6 +76,17 @@ def truncated_losses(
         window[:, : len(begin)] = torch.tensor(begin, dtype=window.dtype, device=window.device)
         parts.append(token_losses(model, window, chunk=chunk)[:, -wanted:])
     return torch.cat(parts[::-1], 1)
+
+
+def each_row(losses: Callable[[Tensor], Tensor], rows: Tensor, *, team: Team = ALONE) -> Tensor:
+    """Losses of windows, one window at a time, on the CPU; processes share the windows out.
+
+    Args:
+        losses: of one window [1, n].
+        rows: windows [W, n].
+        team: the processes; each has the model.
+    """
+    return torch.cat(team.map(lambda row: losses(row[None]).cpu(), rows.unbind()))
 
 
 def next_token_losses(logits: Tensor, targets: Tensor) -> Tensor:

@@ -6,6 +6,8 @@
     sample.heads()             # on every rank, when it is needed: rows of the whole group
 
 Under DDP and FSDP every rank has all heads of some rows: sums add up, maxima take the largest.
+Under tensor parallelism every rank has some heads of all rows: they stand side by side, in the
+order of ranks; twins are sought within a rank.
 Ranks that saw nothing take part with nothing. If a rank fails or stalls, `heads()` raises on the
 others within the timeout of the group, and gives no half of a sample.
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attentropy.distributed.groups import Group
 from attentropy.distributed.reduce import Pending, Reducer, Totals, merge
@@ -35,8 +37,9 @@ class Shared:
         *,
         group: Group = None,
         device: torch.device | str | None = None,
+        tensor_parallel: int = 1,
     ) -> None:
-        self.owners = owners
+        self.owners, self.tensor_parallel = owners, tensor_parallel
         self.reducer = Reducer(group=group, device=device)
 
     def start(self, more: Totals | None = None) -> "GroupSample":
@@ -47,11 +50,8 @@ class Shared:
         """
         mine = totals(self.owners)
         mine = mine if more is None else merge([mine, more])
-        return GroupSample(self.reducer.start(mine), [o.name for o in self.owners])
-
-    def whole(self) -> Totals:
-        """The totals of all ranks; waits for them."""
-        return self.start().whole
+        names = [owner.name for owner in self.owners]
+        return GroupSample(self.reducer.start(mine), names, self.tensor_parallel)
 
     def any(self, flag: bool) -> bool:
         """True if `flag` is True on any rank; every rank calls it, and waits for the others.
@@ -65,10 +65,14 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class GroupSample:
-    """A sample that all ranks are adding up; `layers` gives the order of its places."""
+    """A sample that all ranks are adding up; `layers` gives the order of its places.
+
+    Neighbouring ranks, `tensor_parallel` of them, hold different heads of the same rows.
+    """
 
     pending: Pending
     layers: list[str]
+    tensor_parallel: int = 1
 
     @cached_property
     def whole(self) -> Totals:
@@ -76,17 +80,19 @@ class GroupSample:
         return self.pending.result()
 
     def heads(self) -> list[HeadRow]:
-        """Rows of data-parallel ranks, which hold the same heads of different inputs."""
-        return self._rows(slots(self.whole))
+        """Rows of the whole model on the inputs of all ranks."""
+        return self._rows(self.slots())
 
     def side_by_side(self) -> list[HeadRow]:
-        """Rows of tensor-parallel ranks, which hold different heads of the same inputs.
+        """Rows where all ranks hold different heads of the same inputs."""
+        return self._rows(_side_by_side(self.pending.parts()))
 
-        Heads are numbered in the order of ranks; twins are sought within a rank.
-        """
-        parts = [slots(part) for part in self.pending.parts()]
-        places = {place: None for part in parts for place in part}
-        return self._rows({p: _joined([x[p] for x in parts if p in x]) for p in places})
+    def slots(self) -> dict[Place, Slot]:
+        """The slots of all ranks together; waits for them."""
+        if self.tensor_parallel == 1:
+            return slots(self.whole)
+        parts, size = self.pending.parts(), self.tensor_parallel
+        return _side_by_side([merge(parts[rank::size]) for rank in range(size)])
 
     def _rows(self, found: dict[Place, Slot]) -> list[HeadRow]:
         known = {name: i for i, name in enumerate(self.layers)}
@@ -130,18 +136,18 @@ def slots(whole: Totals) -> dict[Place, Slot]:
     return {place: _slot(tensors) for place, tensors in found.items()}
 
 
-def fill(owners: Collection[Owner], whole: Totals) -> None:
-    """Put totals in the place of what slots hold, into their own memory.
+def fill(owners: Collection[Owner], whole: dict[Place, Slot]) -> None:
+    """Put slots in the place of what owners hold, into their own memory.
 
     Args:
         owners: the watched modules.
-        whole: the totals of all ranks.
+        whole: the slots of all ranks.
     """
     known = {owner.name: owner for owner in owners}
     for owner in known.values():
         for slot in owner.slots.values():
             slot.clear()
-    for place, slot in slots(whole).items():
+    for place, slot in whole.items():
         if place.layer in known:
             known[place.layer].slot_of(place, device=slot.top.device).merge(slot)
 
@@ -153,6 +159,23 @@ def _slot(tensors: dict[str, Tensor]) -> Slot:
     slot.head_dim, slot.length, causal, window = (int(x) for x in tensors["sizes"])
     slot.is_causal, slot.is_window = bool(causal), bool(window)
     return slot
+
+
+def _side_by_side(parts: list[Totals]) -> dict[Place, Slot]:
+    """Slots whose heads are those of all parts, in their order."""
+    each = [slots(part) for part in parts]
+    places = {place: None for part in each for place in part}
+    found = {place: _joined([x[place] for x in each if place in x]) for place in places}
+    return {place._replace(heads=slot.heads): slot for place, slot in found.items()}
+
+
+def tensor_parallel_of(model: nn.Module) -> int:
+    """Number of processes that hold different heads of a transformers model; 1 if all hold all.
+
+    Args:
+        model: as `from_pretrained` with a tp_plan gave it.
+    """
+    return int(getattr(model, "_tp_size", None) or 1)
 
 
 def _joined(parts: list[Slot]) -> Slot:

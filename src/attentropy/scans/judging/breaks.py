@@ -4,14 +4,14 @@ import math
 from itertools import pairwise
 from statistics import fmean
 
-import torch
 from torch import Tensor, nn
 
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.breaking import judged_tokens, why_it_breaks
 from attentropy.models.losses.buckets import edges
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import STRETCH, Paired, paired, stretches
-from attentropy.models.losses.tokens import token_losses, truncated_losses
+from attentropy.models.losses.tokens import each_row, token_losses, truncated_losses
 from attentropy.scans.measuring.lengths import Windows
 from attentropy.scans.schema import Excess, Measure
 
@@ -91,26 +91,36 @@ class Beyond:
         length: tokens of a window.
         trained: the trained length.
         whole: token losses of the windows, if they are known already.
+        team: processes that share the windows out.
     """
 
     def __init__(
-        self, model: nn.Module, text: Windows, length: int, *, trained: int, whole: Tensor | None
+        self,
+        model: nn.Module,
+        text: Windows,
+        length: int,
+        *,
+        trained: int,
+        whole: Tensor | None,
+        team: Team = ALONE,
     ) -> None:
-        self.model, self.rows = model, text.rows(length)
+        self.model, self.rows, self.team = model, text.rows(length), team
         self.length, self.trained, self.begin = length, trained, text.begin
         self.tail = length - trained - len(text.end)
         rows = self.rows[:, : length - len(text.end)]
         self.rows = rows
         self.whole = self.losses() if whole is None else whole[:, : rows.shape[1] - 1]
-        parts = [
-            truncated_losses(model, row[None], trained=trained, last=self.tail, begin=self.begin)
-            for row in rows
-        ]
-        self.truncated = torch.cat(parts).cpu()
+        self.truncated = each_row(
+            lambda row: truncated_losses(
+                model, row, trained=trained, last=self.tail, begin=self.begin
+            ),
+            rows,
+            team=team,
+        )
 
     def losses(self) -> Tensor:
         """Token losses of all windows, one window at a time."""
-        return torch.cat([token_losses(self.model, row[None]).cpu() for row in self.rows])
+        return each_row(lambda row: token_losses(self.model, row), self.rows, team=self.team)
 
     @property
     def past(self) -> Tensor:
@@ -150,4 +160,5 @@ class Beyond:
             whole=self.past[:, -last:],
             truncated=self.truncated[:, -last:],
             begin=self.begin,
+            team=self.team,
         )

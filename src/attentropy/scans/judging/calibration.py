@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import UnsupportedError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.models.calibrate import calibrate
-from attentropy.models.losses.reading import has_decoder_beside, read
+from attentropy.models.losses.reading import device_of, has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError
@@ -35,8 +36,7 @@ def check(
     """
     check_reach(lengths, about.trained_length, skipped)
     _check_one_text(model)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    _check_steerable(model, tokens[None, : lengths[0]].to(device))
+    _check_steerable(model, tokens[None, : lengths[0]].to(device_of(model)))
 
 
 def check_reach(
@@ -87,17 +87,17 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
         handle.undo()
 
 
-def calibrated(model: nn.Module, text: Windows, scan: Scan) -> Plan:
+def calibrated(model: nn.Module, text: Windows, scan: Scan, *, team: Team = ALONE) -> Plan:
     """The plan for the lengths beyond the trained one, solved and measured on the same text.
 
     Args:
         model: the model.
         text: what it read, cut into windows.
         scan: what was measured.
+        team: processes that share the lengths out.
     """
     home = words.home(scan)
     assert home is not None
     lengths = [length for length in scan.lengths if length >= home.length]
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    batches = [window.to(device) for window in text.cut(lengths[-1])]
-    return calibrate(model, batches, lengths)
+    batches = [window.to(device_of(model)) for window in text.cut(lengths[-1])]
+    return calibrate(model, batches, lengths, team=team)

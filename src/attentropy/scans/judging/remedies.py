@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attentropy.core.errors import AttentropyError
+from attentropy.core.errors import AttentropyError, DistributedError
 from attentropy.core.masks.kinds import lookback, prefix
 from attentropy.core.scales import LogLengthFrom
 from attentropy.models.losses.cause import Cause
@@ -189,6 +189,8 @@ def _with(beyond: Beyond, candidate: Treatment) -> Tensor | None:
         handle = steer(beyond.model, **candidate.options)
         try:
             return beyond.losses()
+        except DistributedError:
+            raise
         except AttentropyError:
             return None
         finally:

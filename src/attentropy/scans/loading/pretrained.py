@@ -6,11 +6,13 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from attentropy.scans.errors import ScanError
+from attentropy.scans.loading import offload
 
 MISSING = 0.1  # share of the tensors that a file may lack
 SHIPPED = ("eager", "sdpa", "flex_attention", "paged|eager")  # transformers fetches all others
@@ -23,6 +25,8 @@ def load_model(
     pickle: bool,
     options: dict[str, Any],
     count: Callable[[int, int], None] | None = None,
+    device_map: str | None = None,
+    device: str = "cpu",
 ) -> nn.Module:
     """The model of the class that its config names.
 
@@ -32,21 +36,29 @@ def load_model(
         pickle: allow pickled weights.
         options: for `from_pretrained`.
         count: is told how many tensors of a GGUF file are read, and of how many.
+        device_map: where weights stay until a module runs: "auto", "cpu" or "disk"; None loads
+            all into memory.
+        device: where modules run whose weights are elsewhere.
     """
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
+    given = {
+        "dtype": getattr(torch, dtype),
+        "use_safetensors": None if pickle or "gguf_file" in options else True,
+        "output_loading_info": True,
+        **options,
+    }
+    if device_map is not None:
+        offload.check_kind(device_map)
     with quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
         foreign = [] if not options["local_files_only"] else _keep_shipped(config)
-        model, found = _class_for(transformers, config).from_pretrained(
-            where,
-            config=config,
-            dtype=getattr(torch, dtype),
-            use_safetensors=None if pickle or "gguf_file" in options else True,
-            output_loading_info=True,
-            **options,
-        )
+        auto = _class_for(transformers, config)
+        if device_map is None:
+            model, found = auto.from_pretrained(where, config=config, **given)
+        else:
+            model, found = _offloaded(auto, where, config, given, kind=device_map, device=device)
     _check_fit(where, model, found["missing_keys"])
     if foreign:
         warnings.warn(
@@ -55,6 +67,25 @@ def load_model(
             stacklevel=2,
         )
     return model
+
+
+def _offloaded(
+    auto: Any, where: str, config: Any, given: dict[str, Any], *, kind: str, device: str
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model with weights that stay on disk or on the CPU, and what was missing."""
+    empty = offload.empty_model(auto, config)
+    with offload.scratch() as keep:
+        folder = keep(None)
+        if "gguf_file" in given:
+            name, dtype = given.pop("gguf_file"), given["dtype"]
+            file = Path(where) / name
+            where = offload.converted(file, folder, empty=empty, config=config, dtype=dtype)
+        chosen = offload.device_map(empty, kind, device)
+        model, found = auto.from_pretrained(
+            where, config=config, device_map=chosen, offload_folder=folder, **given
+        )
+        keep(model)
+    return model, found
 
 
 def _keep_shipped(config: Any) -> list[str]:

@@ -46,10 +46,18 @@ class Permissions:
 
 @dataclass(frozen=True)
 class Placement:
-    """Precision and device, by torch's names for them."""
+    """Precision and device, by torch's names for them.
+
+    Attributes:
+        dtype: precision of weights and activations.
+        device: where modules run.
+        device_map: where weights stay until a module runs: "auto", "cpu" or "disk"; None loads
+            all of them to the device.
+    """
 
     dtype: str = "float32"
     device: str = "cpu"
+    device_map: str | None = None
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Placement":
@@ -91,11 +99,13 @@ def load(
         permissions: what may be loaded and run.
         count: is told how many tensors of a GGUF file are read, and of how many.
     """
+    path = Path(name or "")
+    if name is not None and (path.suffix == ".gguf" or path.exists()):
+        return _from_disk(path, placement, permissions, count)
+    if placement.device_map is not None and (name is None or FACTORY.fullmatch(name)):
+        raise ScanError("{device_map} takes a transformers folder or a GGUF file as {model}")
     if name is None:
         return _embedded(placement)
-    path = Path(name)
-    if path.suffix == ".gguf" or path.exists():
-        return _from_disk(path, placement, permissions, count)
     if FACTORY.fullmatch(name):
         return _from_factory(name, placement)
     if permissions.download and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
@@ -234,10 +244,16 @@ def _transformers(
         "trust_remote_code": permissions.remote_code,
     }
     model = load_model(
-        where, dtype=placement.dtype, pickle=permissions.pickle, options=options, count=count
+        where,
+        dtype=placement.dtype,
+        pickle=permissions.pickle,
+        options=options,
+        count=count,
+        device_map=placement.device_map,
+        device=placement.device,
     )
     tokenizer = load_tokenizer(where, options=options)
-    model = place(model, placement)
+    model = place(model, placement) if placement.device_map is None else model.eval()
     gguf = Path(where) / more["gguf_file"] if more else None
     about = describe_model(model, where, "gguf" if more else "transformers", placement)
     _say_trained(about, trained_length(model, tokenizer, gguf))
@@ -284,6 +300,7 @@ def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement)
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=placement.dtype,
         device=placement.device,
+        device_map=placement.device_map,
         maximum_length=position_limit(model),
     )
     _say_trained(found, trained_length(model))

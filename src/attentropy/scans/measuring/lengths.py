@@ -16,6 +16,7 @@ SHORTEST = 64
 REACH = 4
 ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
 SHORT = 2048  # windows up to this length share passes of 8192 tokens, so that time can be told
+PASSES = 8  # at least, where there are as many windows, for processes to share
 
 
 def check(lengths: Sequence[int]) -> list[int]:
@@ -129,13 +130,16 @@ class Windows:
         return cls(ids, min(len(ids), wanted), room, begin, end)
 
     def cut(self, length: int) -> Iterator[Tensor]:
-        """Rows [B, length], as many at a time as one pass has room for.
+        """Rows [B, length] of each pass: what one has room for, an eighth of all rows at most.
+
+        Passes are the same however many processes share them.
 
         Args:
             length: the number of tokens in a window.
         """
         room = self.room if length > SHORT else min(self.room, ENOUGH)
-        yield from self.rows(length).split(max(1, room // length))
+        rows = self.rows(length)
+        yield from rows.split(max(1, min(room // length, -(-len(rows) // PASSES))))
 
     def rows(self, length: int) -> Tensor:
         """All windows of a length, [W, length], with their special tokens.

@@ -11,7 +11,7 @@ from attentropy.core.results import Stats
 from attentropy.core.statistics import HeadRow
 from attentropy.core.visibility import ALL
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.losses.reading import read
+from attentropy.models.losses.reading import device_of, read
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
@@ -55,11 +55,10 @@ def draw_maps(
     side = side_for(sum(layer.heads for layer in layers), len(tokens))
     if side is None:
         return None
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     watch = Watch(model)
     watch.recorder = mapper = _Mapper()
     with torch.no_grad(), watch:
-        read(model, tokens[:side].view(1, -1).to(device))
+        read(model, tokens[:side].view(1, -1).to(device_of(model)))
     data, peak = {}, {}
     for index, layer in enumerate(layers):
         for head, weights in enumerate(mapper.maps.get(layer.place, ())):

@@ -1,27 +1,34 @@
 """One length: windows of it through the watched model, and the loss of the text beside.
 
-Memory is that of one forward pass: rows are folded into bins after each.
+Memory is that of one forward pass: rows are folded into bins after each. Processes share the passes
+out; what they give is added up in the order of the text.
 """
 
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.statistics import HeadRow, by_place
+from attentropy.distributed.reduce import Totals, merge
+from attentropy.distributed.team import ALONE, Team
+from attentropy.models.intercept import verify
 from attentropy.models.losses.buckets import by_position
 from attentropy.models.losses.reading import device_of, logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
+from attentropy.models.record import reduce
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Bins, Profile, merged
 from attentropy.models.watch import Watch
 from attentropy.scans.schema import Measure
 
 BINS = 24  # of query positions in a profile
+FEW = 16  # tokens that tell how a model calls attention
 
 
 @dataclass(frozen=True)
@@ -39,43 +46,106 @@ class Reading:
     coverage: list[ModuleCoverage]
 
 
-def measure(model: nn.Module, windows: Iterable[Tensor]) -> Reading:
+@dataclass(frozen=True, eq=False)
+class _WindowPass:
+    """What one forward pass gives.
+
+    Attributes:
+        totals: sums and maxima of its rows, by place.
+        profiles: of each place.
+        sequences: number of windows.
+        losses: of the next tokens, if the model predicts them.
+    """
+
+    totals: Totals
+    profiles: list[Profile]
+    sequences: int
+    losses: Tensor | None
+
+
+def measure(
+    model: nn.Module,
+    windows: Iterable[Tensor],
+    *,
+    team: Team = ALONE,
+    met: set[bool] | None = None,
+) -> Reading:
     """Read windows of one length with the model, and measure every head.
 
     Args:
         model: the model.
-        windows: ids [B, n] each, all of the same n.
+        windows: ids [B, n] of each forward pass, all of the same n.
+        team: processes that share the passes out; each has the model and the windows.
+        met: the kinds of passes (True for those of one window) that were read before; this one's
+            are added.
     """
     began = time.perf_counter()
-    device = device_of(model)
-    passes: list[list[Profile]] = []
-    sizes: list[int] = []
-    lost: list[Tensor] = []
-    length = 0
+    todo = list(windows)
+    fresh = _first_of_kind(todo, set() if met is None else met)
     with torch.no_grad(), Watch(model, keep="rows") as watch:
-        for window in windows:
-            ids = window.to(device)
-            logits, length = logits_of(read(model, ids), ids), ids.shape[1]
-            if logits is not None:
-                lost.append(next_token_losses(logits[:, :-1], ids[:, 1:]).cpu())
-            watch.require()
-            passes.append(_folded(watch))
-            sizes.append(len(ids))
+        passes = team.map(
+            lambda i: _pass(model, watch, todo[i], fresh=i in fresh), range(len(todo))
+        )
+        together = merge([one.totals for one in passes])
+        reduce.fill(watch.recorder.owners, reduce.slots(together))
     rows = forward_rows(watch.heads())
+    sizes = [one.sequences for one in passes]
+    lost = [one.losses for one in passes if one.losses is not None]
     losses = torch.cat(lost) if lost and all(row.causal for row in rows) else None
     mean = None if losses is None else float(losses.double().mean())
+    profiles = zip(*(one.profiles for one in passes), strict=True)
     found = Measure(
-        length=length,
+        length=todo[0].shape[1],
         sequences=sum(sizes),
-        tokens=sum(sizes) * length,
+        tokens=sum(ids.numel() for ids in todo),
         seconds=round(time.perf_counter() - began, 4),
         rows=rows,
-        profiles=[_rounded(merged(parts, sizes)) for parts in zip(*passes, strict=True)],
+        profiles=[_rounded(merged(parts, sizes)) for parts in profiles],
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
     return Reading(found, losses, watch.coverage())
+
+
+def _first_of_kind(windows: list[Tensor], met: set[bool]) -> set[int]:
+    """Passes that are the first of one window, or of several; adds the kinds to `met`."""
+    kinds = [len(ids) == 1 for ids in windows]
+    new = set(kinds) - met
+    met |= new
+    return {kinds.index(kind) for kind in new}
+
+
+def _pass(model: nn.Module, watch: Watch, window: Tensor, *, fresh: bool) -> _WindowPass:
+    """One forward pass; the watch is empty again afterwards."""
+    ids = window.to(device_of(model))
+    output = read(model, ids) if fresh else _settled(model, watch, ids)
+    logits, lost = logits_of(output, ids), None
+    if logits is not None:
+        lost = next_token_losses(logits[:, :-1], ids[:, 1:]).cpu()
+    watch.require()
+    profiles = [one for one in watch.profiles(BINS) if one.phase == "forward"]
+    found = _WindowPass(reduce.totals(watch.recorder.owners), profiles, len(ids), lost)
+    watch.clear()
+    return found
+
+
+def _settled(model: nn.Module, watch: Watch, ids: Tensor) -> Any:
+    """The output of a pass in which no call was compared with the model's own function.
+
+    That function serves the calls that are compared. In one process this happens in the first pass
+    of a kind, so that the others must not depend on which process reads them: a few tokens are read
+    before the first, and a pass that makes new kinds of calls is repeated.
+    """
+    if not verify.count(model):
+        read(model, ids[:2, :FEW])
+        watch.clear()
+    before = verify.count(model)
+    output = read(model, ids)
+    if verify.count(model) > before:
+        watch.clear()
+        output = read(model, ids)
+    return output
 
 
 def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
@@ -86,14 +156,6 @@ def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:
         for index, heads in enumerate(places)
         for row in heads
     ]
-
-
-def _folded(watch: Watch) -> list[Profile]:
-    """The profiles of one pass; the rows that the watch kept of it are let go."""
-    found = [one for one in watch.profiles(BINS) if one.phase == "forward"]
-    for _, slot in watch.places():
-        slot.kept.clear()
-    return found
 
 
 def _rounded(profile: Profile) -> Profile:

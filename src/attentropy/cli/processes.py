@@ -1,0 +1,85 @@
+"""A command in several processes, as torchrun starts it: the first writes and speaks."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attentropy.core.errors import AttentropyError, DistributedError
+
+if TYPE_CHECKING:
+    from attentropy.distributed.team import Team
+
+
+@contextmanager
+def team_of() -> Iterator["Team"]:
+    """The processes of this command; the SIGTERM with which torchrun ends it is as Ctrl-C.
+
+    Errors of other ranks than the first begin with the number of the rank.
+    """
+    from attentropy.cli.failures import sentence
+    from attentropy.distributed.launched import dead, launched
+
+    with launched() as team:
+        if team.size == 1:
+            yield team
+            return
+        before = signal.signal(signal.SIGTERM, _stop)
+        try:
+            yield team
+        except (AttentropyError, OSError) as error:
+            if team.is_first:
+                raise
+            raise click.ClickException(f"rank {team.peers.rank}: {sentence(error)}") from error
+        except KeyboardInterrupt:
+            gone = dead(team)
+            if not gone:
+                raise
+            ranks = ", ".join(map(str, gone))
+            raise DistributedError(f"rank {ranks} died") from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def writing_to(out: Path, team: "Team") -> Iterator[None]:
+    """Make the folder of the results, in the first process alone.
+
+    Args:
+        out: the folder.
+        team: the processes of this command.
+    """
+    from attentropy.scans.store import prepared
+
+    if not team.is_first:
+        yield
+        return
+    with prepared(out):
+        yield
+
+
+@contextmanager
+def keeping(
+    path: Path, team: "Team", *, before: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Say where the work can be gone on with if it is stopped, or if another process dies.
+
+    Args:
+        path: the file that holds what was measured.
+        team: the processes of this command.
+        before: is called before it is said, if there is something to go on with.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, DistributedError):
+        if team.is_first and path.exists():
+            before()
+            click.echo(f"what was measured is in {path}; --resume goes on", err=True)
+        raise
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt

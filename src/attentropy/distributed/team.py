@@ -1,0 +1,172 @@
+"""A team: processes that share out independent pieces of work, and all hold all of the results.
+
+    found = team.map(work, items)    # on every rank: [work(item) for item in items]
+
+Rank r of N works on the items r, r + N, r + 2 N, ... Results come back in the order of the items,
+whatever N is, so that sums over them are those of one process to the last bit. Every rank calls the
+methods of its team in the same order.
+"""
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch.distributed as dist
+
+from attentropy.core.errors import AttentropyError, DistributedError
+from attentropy.distributed.groups import Peers
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class _DoneShare(Generic[R]):
+    """What one rank made of its items, up to the first that failed."""
+
+    values: list[R]
+    failure: Exception | None = None
+
+
+class Team:
+    """The processes that share work out.
+
+    Args:
+        peers: this process in its group.
+        store: of the launcher, where ranks say which processes they are; None without one.
+    """
+
+    def __init__(self, peers: Peers, store: Any = None) -> None:
+        self.peers, self.store = peers, store
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.peers.size
+
+    @property
+    def is_first(self) -> bool:
+        """True in the process that writes and speaks."""
+        return self.peers.rank == 0
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Iterable[T],
+    ) -> list[R]:
+        """[work(item) for item in items], the items shared out over the ranks.
+
+        If `work` raises, every rank raises the exception of the first item that failed.
+
+        Args:
+            work: a function that gives the same for an item on every rank; what it returns is
+                pickled.
+            items: the same on every rank.
+        """
+        todo = list(items)
+        if self.size == 1:
+            return [work(item) for item in todo]
+        shares = self.gather(_share(work, todo[self.peers.rank :: self.size]))
+        failed = [
+            (rank + len(share.values) * self.size, share.failure)
+            for rank, share in enumerate(shares)
+            if share.failure is not None
+        ]
+        if failed:
+            raise min(failed, key=lambda pair: pair[0])[1]
+        return [shares[i % self.size].values[i // self.size] for i in range(len(todo))]
+
+    def of_first(self, make: Callable[[], R]) -> R:
+        """What `make` gives on the first rank, on every rank; so is what it raises.
+
+        Args:
+            make: is called on the first rank only; what it returns is pickled.
+        """
+        if self.size == 1:
+            return make()
+        mine = _share(lambda _: make(), [None]) if self.is_first else None
+        share: _DoneShare[R] = self._from_first(mine)
+        if share.failure is not None:
+            raise share.failure
+        return share.values[0]
+
+    def gather(self, value: R) -> list[R]:
+        """The value of every rank, by rank; names a rank that died.
+
+        Args:
+            value: of this rank; it is pickled.
+        """
+        if self.size == 1:
+            return [value]
+        group, first = self.peers.group, self.peers.global_rank(0)
+        if not self.is_first:
+            with _naming(0):
+                dist.send_object_list([value], dst=first, group=group)
+            return self._from_first(None)
+        found = [value]
+        for rank in range(1, self.size):
+            box: list[Any] = [None]
+            with _naming(rank):
+                dist.recv_object_list(box, src=self.peers.global_rank(rank), group=group)
+            found.append(box[0])
+        return self._from_first(found)
+
+    def check_same(self, what: str, value: object) -> None:
+        """Raise DistributedError unless all ranks have the same value.
+
+        Args:
+            what: the value is, for the message.
+            value: of this rank.
+        """
+        first, *others = self.gather(value)
+        for rank, theirs in enumerate(others, 1):
+            if theirs != first:
+                raise DistributedError(
+                    f"{what} must be the same on all ranks, got {first!r} on rank 0 and "
+                    f"{theirs!r} on rank {rank}"
+                )
+
+    def _from_first(self, value: Any) -> Any:
+        box = [value]
+        with _naming(0 if not self.is_first else None):
+            first = self.peers.global_rank(0)
+            dist.broadcast_object_list(box, src=first, group=self.peers.group)
+        return box[0]
+
+
+ALONE = Team(Peers(None, 0, 1))
+"""This process alone."""
+
+
+def _share(work: Callable[[T], R], items: Sequence[T]) -> _DoneShare[R]:
+    values: list[R] = []
+    try:
+        for item in items:
+            values.append(work(item))
+    except DistributedError:
+        raise
+    except Exception as error:
+        return _DoneShare(values, _portable(error))
+    return _DoneShare(values)
+
+
+def _portable(error: Exception) -> Exception:
+    """The exception if it survives the way to other ranks, else one with its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class does when it is made again
+        kind = AttentropyError if isinstance(error, AttentropyError) else RuntimeError
+        return kind(f"{type(error).__name__}: {error}")
+    return error
+
+
+@contextmanager
+def _naming(rank: int | None) -> Iterator[None]:
+    """Raise DistributedError that names the rank which does not answer."""
+    try:
+        yield
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        who = "another rank" if rank is None else f"rank {rank}"
+        raise DistributedError(f"{who} died, left or did not answer ({error})") from error
