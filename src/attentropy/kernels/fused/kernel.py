@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels import noise, softmax_results
 from attentropy.kernels.fused import library
@@ -73,14 +74,14 @@ def forward(call: Call) -> SoftmaxResults:
         call: a resolved call.
     """
     lib = _library()
-    x = _readable(call, lib)
+    x = readable(call, lib)
     shape = x.q.shape[:3]
-    out = _empty_like_rows(x.q, x.v.shape[3])
+    out = empty_like_rows(x.q, x.v.shape[3])
     entropy = torch.empty(shape, dtype=torch.float32, device=x.q.device)
     lse, max_logit, collision, varentropy, log_l = [torch.empty_like(entropy) for _ in range(5)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
     results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, varentropy, log_l)
-    lib.forward(block(_of_call(x), _of_results(results)))
+    lib.forward(block(fields_of(x), _of_results(results)))
     return results if x is call else results._replace(out=out.to(call.v.dtype))
 
 
@@ -94,7 +95,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
         needs: which inputs need a gradient.
     """
     lib = _library()
-    x = _readable(call, lib, pairs=not needs["scale"])
+    x = readable(call, lib, pairs=not needs["scale"])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = grads["out"]
     dout = results.out.new_zeros(()).expand_as(results.out) if dout is None else dout
@@ -105,14 +106,14 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     fields |= {f"d{n}": pointer(g) for n, g in flowing.items()} | {"dout": heads(dout)}
     if "bias" in found:
         fields["dbias"] = spread(found["bias"], _pairs(x))
-    lib.backward(block(_of_call(x), _of_results(results), fields))
+    lib.backward(block(fields_of(x), _of_results(results), fields))
     return tuple(_shaped(found.get(n), getattr(call, n), needs[n]) for n in INPUTS)
 
 
 def _empty_gradients(x: Call, needs: Needs) -> dict[str, Tensor]:
     """Room for gradients: q, k and v are always written, of others those that are needed."""
     here: dict[str, Any] = {"device": x.q.device, "dtype": torch.float32}
-    found = {name: _empty_like_rows(t, t.shape[3]) for name, t in zip("qkv", x[:3], strict=True)}
+    found = {name: empty_like_rows(t, t.shape[3]) for name, t in zip("qkv", x[:3], strict=True)}
     if needs["scale"]:
         found["scale"] = torch.empty(x.q.shape[:3], **here)
     if needs["bias"] and x.bias is not None:
@@ -140,8 +141,14 @@ def _library() -> library.Library:
     return library.serving
 
 
-def _readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
-    """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16."""
+def readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
+    """The inputs in forms that the library reads: unit last strides, float32 or pairs of bf16.
+
+    Args:
+        x: a resolved call.
+        lib: the library.
+        pairs: bf16 may stay as it is, where the library multiplies it.
+    """
     if _is_readable(x):
         return x
     q, k, v = (t.detach() for t in x[:3])
@@ -184,10 +191,14 @@ def _paired(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
-def _empty_like_rows(x: Tensor, width: int) -> Tensor:
+def empty_like_rows(x: Tensor, width: int) -> Tensor:
     """[B,H,N,width] laid out as x is, heads inside tokens or not, in memory of its own.
 
     Not empty_like: of a view whose strides are tied it makes a last stride other than 1.
+
+    Args:
+        x: [B,H,N,D].
+        width: of the last dimension.
     """
     batch, heads, rows, _ = x.shape
     if heads > 1 and x.stride(1) < x.stride(2):
@@ -195,8 +206,12 @@ def _empty_like_rows(x: Tensor, width: int) -> Tensor:
     return x.new_empty(batch, heads, rows, width)
 
 
-def _of_call(x: Call) -> dict[str, Words]:
-    """The fields of struct Args that describe the inputs."""
+def fields_of(x: Call) -> dict[str, Words]:
+    """The fields of struct Args that describe the inputs.
+
+    Args:
+        x: a call that is readable.
+    """
     batch, query_heads, queries, dim = x.q.shape
     _, key_heads, keys, width = x.v.shape
     fields: dict[str, Words] = {
@@ -221,13 +236,7 @@ def _of_call(x: Call) -> dict[str, Words]:
 
 def _add_terms(fields: dict[str, Words], x: Call) -> None:
     """The fields of struct Args that hide keys or add to logits."""
-    seen = x.seen
-    if seen.lo is not None:
-        fields["lo"] = spread(seen.lo, x.q.shape[:3])
-    if seen.hi is not None:
-        fields["hi"] = spread(seen.hi, x.q.shape[:3])
-    if seen.table is not None:
-        fields["mask"] = spread(seen.table, _pairs(x))
+    fields |= bounds_of(x.seen)
     if x.bias is not None:
         fields["bias"] = spread(x.bias, _pairs(x))
     if x.relative is not None:
@@ -241,6 +250,23 @@ def _add_terms(fields: dict[str, Words], x: Call) -> None:
     if x.dropout:
         fields["kept"], fields["least"] = (1 / (1 - x.dropout),), (noise.least(x.dropout),)
         fields["seed"] = (0 if x.seed is None else int(x.seed),)
+
+
+def bounds_of(seen: Visibility) -> dict[str, Words]:
+    """The fields of struct Args that say which keys are seen.
+
+    Args:
+        seen: bounds, or a table.
+    """
+    fields: dict[str, Words] = {}
+    shape = seen.extent[:3]
+    if seen.lo is not None:
+        fields["lo"] = spread(seen.lo, shape)
+    if seen.hi is not None:
+        fields["hi"] = spread(seen.hi, shape)
+    if seen.table is not None:
+        fields["mask"] = spread(seen.table, seen.extent[:4])
+    return fields
 
 
 def _pairs(x: Call) -> tuple[int, ...]:

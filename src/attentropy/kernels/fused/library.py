@@ -63,6 +63,15 @@ class Library:
         """
         self.handle.attentropy_backward(block)
 
+    def summary(self, block: bytes, summary: bytes) -> None:
+        """Sum over the rows of a call; the GIL is released meanwhile.
+
+        Args:
+            block: that of the forward pass.
+            summary: what is summed and where, a struct Summary.
+        """
+        self.handle.attentropy_summary(block, summary)
+
     def peak(self) -> float:
         """Float32 operations per second of one thread, multiplying and adding in registers."""
         return float(self.handle.attentropy_peak())
@@ -119,6 +128,8 @@ def _load(isa: str) -> Library | str:
     for name in ("forward", "backward"):
         function = getattr(handle, f"attentropy_{name}")
         function.argtypes, function.restype = [ctypes.c_void_p], None
+    handle.attentropy_summary.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    handle.attentropy_summary.restype = None
     return Library(isa, path, handle)
 
 

@@ -25,6 +25,9 @@ TOLERANCE = {
 Verdict = str | None
 """Why the model's own function serves; "" if attend() does; None if it is not known yet."""
 
+repeated: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, Any]]"
+repeated = weakref.WeakKeyDictionary()
+"""By module, what attentropy.models.intercept.repeated knows of its calls."""
 _verdicts: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, str]]" = weakref.WeakKeyDictionary()
 
 
@@ -58,6 +61,8 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     """
     known = _verdicts.setdefault(module, {})
     known[way] = known.get(way) or reason
+    if reason:
+        repeated.pop(module, None)
 
 
 def forget(module: nn.Module) -> None:
@@ -68,6 +73,7 @@ def forget(module: nn.Module) -> None:
     """
     for one in module.modules():
         _verdicts.pop(one, None)
+        repeated.pop(one, None)
 
 
 @torch.no_grad()
