@@ -71,7 +71,7 @@ def watch(
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
         sample: how many rows of a long call are looked at key by key, for distance, previous
             share, received concentration, spread, positional share and twins; short calls (up to
-            2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
+            2^14 weights) are looked at whole. None for all rows of any call, at n x n cost.
         verify: "first" computes the first call that a module makes in each way by the model's own
             function too, and compares; "always" every call, and "never" none. A module whose
             output differs keeps its own function.
@@ -97,6 +97,7 @@ class Watch:
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, reduce.Shared] | None = None
         self._told: set[str] = set()
+        self._named: list[tuple[str, nn.Module]] = []
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -231,7 +232,7 @@ class Watch:
 
     def _own(self, undo: ExitStack) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""
-        named = list(candidates.may_attend(self.model))
+        named = self._named = list(candidates.may_attend(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
         found = [*(module for _, module in named), self.model]
         attached, untrack = tracking.track(found)
@@ -258,8 +259,9 @@ class Watch:
             is_model=is_model,
             tells_padding=told,
         )
-        heads = candidates.heads_of(module)
-        if heads is not None and candidates.looks_like_attention(name, module):
+        attends = candidates.looks_like_attention(name, module)
+        heads = candidates.heads_of(module) if attends else None
+        if heads is not None:
             # allocated before anything is compiled
             device = next(module.parameters(), torch.empty(0, device="cpu")).device
             owner.slot_of(owner.place("forward", heads), device=device)
@@ -283,7 +285,7 @@ class Watch:
     def _note_slips(self) -> None:
         """Note modules that ran and that a census has seen attend in a way that is not recorded."""
         ran = {owner.name for owner in self.recorder.owners if owner.ran}
-        for name, module in candidates.may_attend(self.model):
+        for name, module in self._named:
             how = slip_of(module)
             if how is not None and name in ran:
                 self.recorder.missed.setdefault(name, how)

@@ -182,7 +182,8 @@ def bounds_words(seen: Visibility) -> Words:
     Args:
         seen: bounds, or a table.
     """
-    fields, words = bounds_of(seen), []
+    fields = bounds_of(seen)
+    words: list[float] = []
     for name in _BOUNDS:
         words += fields.get(name, (0,) * len(ARGS.layout[name]))
     return tuple(words)

@@ -170,7 +170,7 @@ def real_queries_of(asked: ModelCall) -> Tensor | None:
     return ~asked.mask.blind if real is None else real & ~asked.mask.blind
 
 
-SMALL = 1 << 16
+SMALL = 1 << 14
 SAMPLE_ELEMENTS = 1 << 22
 
 

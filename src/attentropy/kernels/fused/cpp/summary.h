@@ -26,6 +26,15 @@ static inline double sum(vd x) {
     for (int i = 0; i < W; ++i) s += x[i];
     return s;
 }
+// Sums in pairs, which takes a few steps; those of `sum` wait for one another.
+static inline float folded(vf x) {
+    alignas(64) float s[W];
+    store(s, x);
+#pragma GCC unroll 4
+    for (int half = W / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) s[i] += s[i + half];
+    return s[0];
+}
 static inline float least(vf x) {
     float s = x[0];
     for (int i = 1; i < W; ++i) s = x[i] < s ? x[i] : s;
@@ -38,10 +47,13 @@ static inline double dot(const T* x, const T* y, int64_t n) {
     vf s{};
     int64_t d = 0;
     for (; d + W <= n; d += W) s += load(x + d) * load(y + d);
-    double rest = sum(s);
+    double rest = folded(s);
     for (; d < n; ++d) rest += double(to_float(x[d])) * to_float(y[d]);
     return rest;
 }
+
+// e^x, as accurate as float.
+static inline vd power(vd x) { return wide(exp_safe(__builtin_convertvector(x, vf))); }
 
 template <class T>
 struct RowSums {
@@ -88,23 +100,24 @@ struct RowSums {
             roots{}, norms{};
         for (int64_t i0 = s.start; i0 < a.Q; i0 += W) {
             const int64_t at = row + i0, count = std::min<int64_t>(W, a.Q - i0);
+            alignas(64) int64_t counting[W] = {};
             alignas(64) double keys[W], norm[W] = {};
-            vl on{};
-            for (int l = 0; l < W; ++l) {
-                on[l] = l < count && counts(b, h, i0 + l) ? -1 : 0;
-                keys[l] = on[l] ? double(at3(s.visible, s.visibles, b, h, i0 + l, int64_t(2))) : 2;
-                if (on[l] && a.out) {
-                    const T* o = at3<T>(a.out, a.outs, b, h, i0 + l);
-                    norm[l] = std::sqrt(dot(o, o, a.Dv));
-                }
+            std::fill(keys, keys + W, 2.0);
+            for (int l = 0; l < count; ++l) {
+                if (!counts(b, h, i0 + l)) continue;
+                counting[l] = -1;
+                keys[l] = double(at3(s.visible, s.visibles, b, h, i0 + l, int64_t(2)));
+                const T* o = a.out ? at3<T>(a.out, a.outs, b, h, i0 + l) : nullptr;
+                if (o) norm[l] = std::sqrt(dot(o, o, a.Dv));
             }
+            vl on;
             vd k, norm_of;
-            std::memcpy(&k, keys, sizeof k), std::memcpy(&norm_of, norm, sizeof k);
+            std::memcpy(&on, counting, sizeof on), std::memcpy(&k, keys, sizeof k);
+            std::memcpy(&norm_of, norm, sizeof norm_of);
             vf entropy = part(a.entropy + at, count), logsum = part(a.lse + at, count);
             vf best = part(a.max_logit + at, count);
-            vd collision = wide(part(a.collision + at, count)), log_k = log(k), root, root_k;
-            for (int l = 0; l < W; ++l)
-                root[l] = 1 / std::sqrt(collision[l]), root_k[l] = 1 / std::sqrt(k[l]);
+            vd collision = wide(part(a.collision + at, count)), log_k = log(k);
+            vd log_c = log(collision) + collision * 0.0;  // NaN stays NaN
             auto tally = [&](vd& sum, vd x) { sum += on ? x : vd{}; };
             tally(n, vd{} + 1.0);
             tally(logs, log_k);
@@ -113,11 +126,11 @@ struct RowSums {
             tally(share, wide(entropy) / log_k);
             tally(effective, wide(exp_safe(entropy)));
             tally(V, wide(part(a.varentropy + at, count)));
-            tally(dense, root * root_k);
+            tally(dense, power(-0.5 * (log_c + log_k)));
             tally(high, wide(exp_safe(best - logsum)));
             tally(lse, wide(logsum));
             tally(c, collision);
-            tally(roots, root);
+            tally(roots, power(-0.5 * log_c));
             tally(norms, norm_of);
             for (int l = 0; l < count; ++l)
                 if (on[l] && top[h] == top[h] && !(best[l] <= top[h])) top[h] = best[l];
@@ -288,11 +301,14 @@ struct RowSums {
             for (int64_t o = 0; o <= h; ++o) {
                 const float *x = p + h * R * P, *y = p + o * R * P;
                 vf even{}, odd{};
-                for (int64_t r = 0; r < R; ++r)
-                    for (int g = 0; g < vecs; ++g) {
-                        vf& to = g & 1 ? odd : even;
-                        to += load(x + r * P + g * W) * load(y + r * P + g * W);
+                for (int64_t r = 0; r < R; ++r) {
+                    int64_t at = r * P;
+                    for (int g = 0; g + 1 < vecs; g += 2, at += 2 * W) {
+                        even += load(x + at) * load(y + at);
+                        odd += load(x + at + W) * load(y + at + W);
                     }
+                    if (vecs & 1) even += load(x + at) * load(y + at);
+                }
                 const double both = sum(wide(even) + wide(odd));
                 add(s.at_overlap + h, o, both);
                 if (o != h) add(s.at_overlap + o, h, both);
