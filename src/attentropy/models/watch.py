@@ -27,8 +27,8 @@ from attentropy.core.notebook.cards import card
 from attentropy.models.intercept import (
     candidates,
     compute,
+    early,
     huggingface,
-    kernels,
     registry,
     sdpa,
     tracking,
@@ -273,7 +273,7 @@ class Watch:
             undo.callback(huggingface.hold())
             undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
-        for hold in (sdpa.hold, softmax.hold, kernels.hold):
+        for hold in (sdpa.hold, softmax.hold, early.hold_kernels):
             undo.callback(hold(self.model))
         self.recorder.counts = not is_compiled(self.model)
 

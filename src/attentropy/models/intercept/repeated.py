@@ -45,7 +45,7 @@ class Known(NamedTuple):
     elements: int
 
 
-class Prepared(NamedTuple):
+class MaskWords(NamedTuple):
     """What the library is told of a mask; `rows` owns memory that it reads."""
 
     bounds: Words
@@ -149,7 +149,7 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     """
     if mask.blind is not None or mask.seen.added is not None or mask.seen.predicate is not None:
         return None
-    prepared = _prepared(known, mask)
+    words = _words_of(known, mask)
     place = owner.counted(
         owner.place(
             "step" if mask.step else "forward",
@@ -161,20 +161,20 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     slot = owner.slot_of(place, device=known.extent.device)
     slot.describe(CallSizes(tensors[0].shape[3], known.extent.keys, mask.is_causal))
     into = [slot.sums, slot.top]
-    return known.run(*tensors, bounds=prepared.bounds, summary=prepared.summary, into=into)
+    return known.run(*tensors, bounds=words.bounds, summary=words.summary, into=into)
 
 
-def _prepared(known: Known, mask: ModelMask) -> Prepared:
+def _words_of(known: Known, mask: ModelMask) -> MaskWords:
     """Worked out once for layers that see alike, as long as the same queries are padding."""
     batch, heads, queries, _, _ = known.extent
     real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
-    name = ("prepared", known.sample, known.elements)
-    found: tuple[Tensor | None, Prepared] | None = mask.notes.get(name)
+    name = ("words", known.sample, known.elements)
+    found: tuple[Tensor | None, MaskWords] | None = mask.notes.get(name)
     if found is None or found[0] is not real:
         visible = mask.seen.visible
         chosen = CountedRows.of(mask, visible, real)
         rows = summed_rows(mask, visible, chosen, known.sample, elements=known.elements)
         fields = summary.fields(rows, (batch, heads, queries), PLACES)
-        words = summary.bounds_words(mask.seen), summary.summary_words(fields)
-        found = mask.notes[name] = real, Prepared(*words, rows)
+        told = MaskWords(summary.bounds_words(mask.seen), summary.summary_words(fields), rows)
+        found = mask.notes[name] = real, told
     return found[1]
