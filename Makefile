@@ -10,8 +10,11 @@ TOOLS := $(VENV)/.tools
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
 
-# For every change: no compilers, processes, browsers or documents; `test` is the whole gate.
-quick: lint libraries
+# For every change, in a minute: no types, compilers, processes, browsers or documents; `test` is the
+# whole gate.
+quick: $(TOOLS) libraries
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
 test: lint check
@@ -19,6 +22,7 @@ test: lint check
 lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src examples benchmarks tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -82,6 +82,12 @@ def options(shape):
         "log length": {"scale": at.LogLength(kappa=2.0), "mask": at.causal},
         "mixed": {"scale": at.Mixed(beta=0.7), "mask": at.causal},
         "hold entropy": {"scale": at.HoldEntropy(8, 1.5), "mask": at.causal},
+        "info scale": {"scale": at.InfoScale(8), "mask": at.causal},
+        "cos scale": {
+            "score": at.Cosine(),
+            "scale": at.CosScale(5.0, growth=at.InfoScale(8)),
+            "mask": at.causal,
+        },
         "scale tensor": {"scale": _random(shape.heads).abs()},
         "negative scale": {"scale": -0.3},
         "cosine": {"score": at.Cosine(), "mask": at.causal},

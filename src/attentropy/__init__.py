@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from attentropy.core.results import HeadStats as HeadStats
     from attentropy.core.results import Stats as Stats
     from attentropy.core.scales import Constant as Constant
+    from attentropy.core.scales import CosScale as CosScale
     from attentropy.core.scales import HoldEntropy as HoldEntropy
+    from attentropy.core.scales import InfoScale as InfoScale
     from attentropy.core.scales import InverseSqrt as InverseSqrt
     from attentropy.core.scales import LogLength as LogLength
     from attentropy.core.scales import LogLengthFrom as LogLengthFrom
@@ -82,12 +84,15 @@ if TYPE_CHECKING:
     from attentropy.distributed.layouts import contiguous as contiguous
     from attentropy.distributed.layouts import zigzag as zigzag
     from attentropy.distributed.reduce import reduce_heads as reduce_heads
+    from attentropy.extensions.entropy_abf import entropy_abf as entropy_abf
     from attentropy.extensions.extend import extend as extend
     from attentropy.extensions.result import Extension as Extension
     from attentropy.kernels.doctor import doctor as doctor
     from attentropy.models.calibrate import calibrate as calibrate
     from attentropy.models.diagnose import diagnose as diagnose
     from attentropy.models.plan import Plan as Plan
+    from attentropy.models.sampling import EntropyLogitsProcessor as EntropyLogitsProcessor
+    from attentropy.models.sampling import TemperatureByEntropy as TemperatureByEntropy
     from attentropy.models.steer.steer import steer as steer
     from attentropy.models.watch import watch as watch
     from attentropy.scans.scan import scan as scan
@@ -105,8 +110,8 @@ _HOMES = {
     "core.masks": "Mask causal dense documents full lookahead lookback padding prefix strided",
     "core.results": "Attended HeadStats Stats",
     "core.scales": (
-        "Constant HoldEntropy InverseSqrt LogLength LogLengthFrom Mixed PowerLength PowerLog "
-        "StepLog Temperature"
+        "Constant CosScale HoldEntropy InfoScale InverseSqrt LogLength LogLengthFrom Mixed "
+        "PowerLength PowerLog StepLog Temperature"
     ),
     "core.scores": "Additive ALiBi Cosine Dot Relative",
     "core.states": "RowState",
@@ -116,12 +121,14 @@ _HOMES = {
     ),
     "distributed.layouts": "Layout contiguous zigzag",
     "distributed.reduce": "reduce_heads",
+    "extensions.entropy_abf": "entropy_abf",
     "extensions.extend": "extend",
     "extensions.result": "Extension",
     "kernels.doctor": "doctor",
     "models.calibrate": "calibrate",
     "models.diagnose": "diagnose",
     "models.plan": "Plan",
+    "models.sampling": "EntropyLogitsProcessor TemperatureByEntropy",
     "models.steer.steer": "steer",
     "models.watch": "watch",
     "scans.scan": "scan",

@@ -1,6 +1,7 @@
 """Files are read strictly, and messages say what is wrong and where."""
 
 import math
+import os
 from typing import Literal
 
 import msgspec
@@ -27,6 +28,11 @@ def test_what_is_written_is_read():
     assert read(data) == read(data.decode()) == note
     assert read(formats.encode(note, indent=1)) == note
     assert formats.encode(note, indent=1).count(b"\n") > 4
+
+
+def test_names_of_files_that_are_not_utf8_are_written():
+    note = Note(os.fsdecode(b"na\xffme.txt"), number=0.5)
+    assert read(formats.encode(note)) == Note("na?me.txt", number=0.5)
 
 
 def test_what_is_not_finite_becomes_null():

@@ -18,6 +18,16 @@ RULES = {
     "temperature": (at.Temperature(0.07), lambda n, d: 1 / 0.07),
     "constant": (at.Constant(3.0), lambda n, d: 3.0),
     "power": (at.PowerLength(0.5, 64), lambda n, d: (n / 64) ** 0.5 / d**0.5),
+    "info": (
+        at.InfoScale(64),
+        lambda n, d: math.sqrt((1 - n ** (-2 / d)) / (1 - 64 ** (-2 / d))) / d**0.5,
+    ),
+    "cos": (at.CosScale(12.0), lambda n, d: 12.0),
+    "cos with growth": (
+        at.CosScale(12.0, growth=at.LogLengthFrom(64)),
+        lambda n, d: 12 * max(1, math.log(n) / math.log(64)),
+    ),
+    "power log": (at.PowerLog(0.5, -1.0, shift=1), lambda n, d: (1 + 0.5 / math.log(n + 1)) / d**0.5),
     "hold entropy": (
         at.HoldEntropy(128, 2.0),
         lambda n, d: math.sqrt(max(0, 1 + 2 * math.log(n / 128) / 4)) / d**0.5,
@@ -133,8 +143,26 @@ def test_power_log_is_the_scale_of_asentmax():
         (lambda: at.StepLog(start=-1), "StepLog: start must be >= 0, got -1"),
         (lambda: at.PowerLog(math.nan), "PowerLog: beta must be finite, got nan"),
         (lambda: at.PowerLog(1.0, (1.0, math.inf)), "PowerLog: gamma must be finite, got inf"),
+        (
+            lambda: at.PowerLog(1.0, -1.0),
+            "PowerLog: gamma must be >= 0 without a shift: log 1 is 0",
+        ),
+        (lambda: at.PowerLog(1.0, shift=-1), "PowerLog: shift must be >= 0, got -1"),
+        (lambda: at.InfoScale(1), "InfoScale: reference must be >= 2, got 1"),
+        (lambda: at.CosScale(0.0), "CosScale: value must be > 0, got 0.0"),
     ],
 )
 def test_bad_arguments_of_scales_in_steps_and_powers(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_growth_that_is_no_rule_is_refused():
+    with pytest.raises(TypeError, match="CosScale: growth must be a scale rule or None, got 2.0"):
+        at.CosScale(1.0, growth=2.0)
+
+
+def test_info_scale_as_its_authors_compute_it():
+    # (1 - l ** (-2 / d)) ** 0.5 over its value at the trained length; d = 128, trained at 64
+    factor = at.InfoScale(64)(128, torch.tensor([64, 512, 4096], dtype=torch.float64)) * 128**0.5
+    assert factor.tolist() == pytest.approx([1.0, 1.2149703703, 1.3917915854])

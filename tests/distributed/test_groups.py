@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import attentropy as at
-from attentropy.distributed.groups import Peers, failing, peers
+from attentropy.distributed.groups import Peers, peers
 from tests.processes import spawn
 
 
@@ -25,18 +24,6 @@ def test_what_is_no_group():
         peers("world")
     with pytest.raises(ValueError, match="group must be a group that this process belongs to"):
         peers(dist.GroupMember.NON_GROUP_MEMBER)
-
-
-def test_failures_of_others_are_named():
-    with pytest.raises(at.DistributedError, match=r"statistics: another rank .* \(connection clos"):  # noqa: SIM117
-        with failing("statistics"):
-            raise RuntimeError("connection closed")
-    own = at.DistributedError("mine")
-    with pytest.raises(at.DistributedError) as caught, failing("statistics"):
-        raise own
-    assert caught.value is own
-    with pytest.raises(ValueError, match="other"), failing("statistics"):
-        raise ValueError("other")
 
 
 def exchanged(rank):

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 import attentropy as at
+from tests.extensions.small_models import grouped_llama
 from tests.models.zoo import build
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```py\n(.*?)```", re.DOTALL)
 
 
-def run(page, folder, monkeypatch, **given):
+def run(page, folder, monkeypatch, about="", **given):
     """Run the snippets of a page in a folder, with these names; the names that there are then."""
     monkeypatch.chdir(folder)
-    blocks = BLOCK.findall((ROOT / "docs" / page).read_text())
+    blocks = [code for code in BLOCK.findall((ROOT / "docs" / page).read_text()) if about in code]
     assert blocks
     names = {"__name__": "snippet", "at": at, **given}
     for code in blocks:
@@ -74,9 +75,39 @@ def test_a_plan(tmp_path, monkeypatch, capsys):
     torch.manual_seed(0)
     model = build("llama", "sdpa")
     batches = [torch.randint(3, 61, (1, 8192))]
-    page = (ROOT / "docs/howto/extend-context.md").read_text()
-    assert "lengths=[2048, 4096, 8192]" in page
-    names = run("howto/extend-context.md", tmp_path, monkeypatch, model=model, batches=batches)
+    page = "howto/extend-context.md"
+    assert "lengths=[2048, 4096, 8192]" in (ROOT / "docs" / page).read_text()
+    names = run(page, tmp_path, monkeypatch, "at.calibrate", model=model, batches=batches)
     assert names["plan"] == at.Plan.load(tmp_path / "plan.json")
     names["handle"].undo()
     assert "8192" in capsys.readouterr().out
+
+
+class Tokenizer:
+    def encode(self, text):
+        return [ord(letter) % 97 for letter in text]
+
+    def save_pretrained(self, folder):
+        (Path(folder) / "tokenizer.json").write_text("{}")
+
+
+@pytest.mark.parametrize("helps", [False, True])
+def test_an_extension(helps, tmp_path, monkeypatch, capsys):
+    tokens = torch.randint(97, (1400,), generator=torch.Generator().manual_seed(0))
+    model, extend = grouped_llama(), at.extend
+
+    def shorter(model, tokens, *, to, **options):
+        assert to == 16384
+        found = extend(model, tokens, to=96, finalists=1, per_head=False, **options)
+        if helps:  # random text decides nothing: what the choice would be is used
+            found.__dict__["best"] = found.record.candidate(found.ranked[0])
+        return found
+
+    monkeypatch.setattr(at, "extend", shorter)
+    given = {"model": model, "tokens": tokens, "tokenizer": Tokenizer()}
+    names = run("howto/extend-context.md", tmp_path, monkeypatch, "at.extend", **given)
+    said = capsys.readouterr().out
+    assert names["found"].sentence in said
+    assert (tmp_path / "plan.json").exists() == helps
+    assert (tmp_path / "longer" / "tokenizer.json").exists() == helps
+    assert ("vllm serve longer" in said) == helps

@@ -3,12 +3,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import attentropy as at
-from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.extensions import fitting
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.lab.embedded import load_embedded, sample_bytes
 from tests.extensions.small_models import grouped_llama
+from tests.listeners import Heard
 
 BYTES = torch.tensor(list(sample_bytes()[:12000]))
 
@@ -65,15 +66,17 @@ def test_a_stopped_extension_goes_on_where_it_was(embedded, tmp_path):
 
 
 def test_a_rotary_model_is_tried_chosen_and_exported(tmp_path):
-    model, told = grouped_llama(), []
+    model, heard = grouped_llama(), Heard()
     ids = torch.randint(97, (3000,), generator=torch.Generator().manual_seed(0))
     before = model(ids[None, :100]).logits
     found = at.extend(
-        model, ids, to=128, texts=3, finalists=1, per_head=False, exported=True, tell=told.append
+        model, ids, to=128, texts=3, finalists=1, per_head=False, exported=True, listener=heard
     )
     assert torch.equal(model(ids[None, :100]).logits, before)
-    assert "cannot be exported, so it is left out: log n, windows" in told[0]
-    assert any("YaRN x2, no temperature" in text for text in told)
+    assert "cannot be exported, so it is left out: log n, windows" in heard.said[0]
+    assert any("YaRN x2, no temperature" in text for text in heard.stages)
+    assert heard.done == pytest.approx(heard.total, rel=0.25)
+    assert len(heard.steps) > 3 * len(heard.stages), "layer by layer"
     assert "YaRN x2" in {one.name for one in found.outcomes}, (
         "as published, whatever the probe says"
     )
@@ -96,24 +99,6 @@ def test_a_rotary_model_is_tried_chosen_and_exported(tmp_path):
 def test_what_cannot_be_exported_is_said_before_the_work():
     with pytest.raises(UnsupportedError, match="only models of transformers are exported"):
         at.extend(load_embedded(), BYTES, to=512, exported=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"to": 100}, ArgumentError, "to must be beyond the trained length 128, got 100"),
-        ({"to": 512.0}, ArgumentError, "to must be an integer >= 2, got 512.0"),
-        ({"texts": 0}, ArgumentError, "texts must be an integer >= 1, got 0"),
-        ({"tokens": "text"}, ArgumentTypeError, "tokens must be ids of tokens, got a string"),
-        ({"tokens": BYTES.float()}, ArgumentTypeError, "ids of tokens, got numbers of type torch"),
-        ({"tokens": BYTES[:900]}, ArgumentError, "tokens must be at least .* for 3 texts of 512"),
-        ({"model": 3}, ArgumentTypeError, "model must be a torch.nn.Module, got int"),
-    ],
-)
-def test_bad_arguments(change, error, message):
-    given = {"model": load_embedded(), "tokens": BYTES, "to": 512, **change}
-    with pytest.raises(error, match=message):
-        at.extend(given.pop("model"), given.pop("tokens"), **given)
 
 
 def test_a_model_whose_trained_length_is_unknown_is_refused():

@@ -132,3 +132,68 @@ def test_passes_that_are_left_out_are_refused_in_words():
         model.generate(IDS, **PLAIN)
     with pytest.raises(UnsupportedError, match="watch with every=1"):
         w.tokens()
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    config = GPT2Config(vocab_size=97, bos_token_id=1, eos_token_id=2, **sizes)
+    return GPT2LMHeadModel(config).eval()
+
+
+def t5():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    config = T5Config(vocab_size=97, decoder_start_token_id=0, initializer_factor=3.0, **sizes)
+    return T5ForConditionalGeneration(config).eval()
+
+
+def of_weights(p):
+    """Entropy, varentropy and the largest weight of weights [...,K]."""
+    p = p.double()
+    logs = p.clamp(min=1e-300).log()
+    entropy = -(p * logs).sum(-1)
+    return entropy, (p * (logs + entropy[..., None]).square()).sum(-1), p.amax(-1)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", [gpt2, t5])
+def test_other_families_against_eager_weights(make, cache):
+    model = make()
+    with at.watch(model) as w:
+        found = model.generate(IDS, cache_implementation=cache, **PLAIN)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        if make is t5:
+            out, start = model(IDS, decoder_input_ids=found, output_attentions=True), 1
+            own, cross = out.decoder_attentions[0], out.cross_attentions[0]
+            weights = [own, cross]
+        else:
+            out, start = model(found, output_attentions=True), 11
+            weights = list(out.attentions)
+    log_p = out.logits.double().log_softmax(-1)
+    for row in w.tokens():
+        query = start + row.step - 1
+        assert row.token == found[row.sequence, query + 1]
+        assert row.surprise == pytest.approx(
+            -float(log_p[row.sequence, query, row.token]), abs=1e-4
+        )
+        assert len(row.layers) == len(weights)
+        for layer, p in enumerate(weights):
+            wanted = of_weights(p[row.sequence, :, query])
+            for got, want in zip(
+                (row.entropy, row.varentropy, row.top_probability), wanted, strict=True
+            ):
+                assert got[layer] == pytest.approx(want.tolist(), abs=2e-4)
+
+
+def test_assistants_are_refused_in_words():
+    model = sdpa()
+    with at.watch(model) as w:
+        model.generate(IDS[:1], prompt_lookup_num_tokens=2, **PLAIN)
+    with pytest.raises(UnsupportedError, match="assisted decoding .* generate without it"):
+        w.tokens()

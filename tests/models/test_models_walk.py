@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import attentropy as at
+from attentropy.attention import plans
 from tests.models.test_watch import Model
 from tests.models.zoo import build, inputs
 
@@ -44,8 +45,10 @@ def watched(model, run):
 
 
 def attended():
-    q = torch.randn(1, 2, 5, 8)
-    at.attend(q, q, q, mask=at.causal)
+    """Files that a call of attend() runs through when there is no plan of its kind yet."""
+    first, q = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 6, 8)
+    at.attend(first, first, first, mask=at.causal)
+    plans._PLANS.clear()
     with files() as found:
         at.attend(q, q, q, mask=at.causal)
     return found

@@ -20,6 +20,7 @@ LAYERS = {
     "cosine": lambda: nn.CosineAttention(16, 2),
     "linear": lambda: nn.LinearAttention(16, 2, feature="relu", mask=at.causal),
     "gated": lambda: nn.GatedAttention(16, 2, mask=at.causal),
+    "asentmax": lambda: nn.ASEntmaxAttention(16, 2, mask=at.causal),
     "selective": lambda: nn.SelectiveAttention(16, 2),
     "scale invariant": lambda: nn.ScaleInvariantAttention(16, 2),
     "differential": lambda: nn.DifferentialAttention(16, 2, mask=at.causal),

@@ -13,6 +13,7 @@ from attentropy.models.diagnose import Finding
 from attentropy.models.losses.buckets import Bucket, edges
 from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Effect, Plan
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Profile
 from attentropy.scans import schema
 from attentropy.scans.judging.judge import slopes_of
@@ -78,6 +79,10 @@ def make_scan(
         plan=_plan(measures, trained, heads) if calibrate else None,
         remedies=_remedies(measures[-1], trained),
         maps=_maps(kinds, maps) if maps else None,
+        coverage=[
+            ModuleCoverage(module=layer_name(layer), status="verified", calls=1)
+            for layer in range(layers)
+        ],
     )
     scan.slopes = slopes_of(scan)
     return scan

@@ -92,6 +92,8 @@ def test_every_page_draws(open_page, report):
         visible = opened.page.locator("[role=tabpanel]:visible .chart svg")
         assert visible.count() == charts
     assert "Σⱼ" in opened.page.locator("#page-methods").inner_text()
+    assert "Coverage" in opened.page.locator("#page-methods").inner_text()
+    assert opened.page.locator("#page-methods td", has_text="verified").count() > 0
     assert opened.errors == []
 
 
@@ -181,8 +183,14 @@ def test_compare_shows_the_difference(open_page, tmp_path):
     before = opened.colours()
     opened.page.get_by_role("radio", name="Difference").click()
     assert opened.colours() != before
+    modes = opened.page.locator("#page-overview [aria-label=Compare] button")
+    assert modes.all_inner_texts() == ["synthetic-decoder", "sharper", "Difference"]
     opened.page.get_by_role("tab", name="Compare").click()
-    assert opened.page.locator("#page-compare").get_by_text("sharper").is_visible()
+    titles = opened.page.locator("#compare-changes th")
+    assert titles.all_inner_texts() == ["Head", "synthetic-decoder", "sharper", "Change"]
+    opened.page.locator("#compare-changes tbody tr").nth(3).click()
+    name = opened.page.locator("#compare-changes tbody td").nth(12).inner_text()
+    assert opened.page.locator("#compare-head-title").inner_text() == name
     assert opened.errors == []
 
 
@@ -226,3 +234,61 @@ def test_empty_run_and_hostile_run_names(open_page, tmp_path):
         opened = open_page(path)
         assert opened.page.evaluate("window.hacked") is None
         assert opened.errors == []
+
+
+def map_point(opened, row, column):
+    """The middle of a cell of the opened head's attention map, in pixels of the window."""
+    return opened.page.evaluate(
+        """([row, column]) => {
+            const node = document.querySelector("#profile canvas");
+            node.scrollIntoView({ block: "center" });
+            const box = node.getBoundingClientRect();
+            const { left, top, count, edge } = node.dataset;
+            const cell = (box.width - Number(edge)) / Number(count);
+            return [box.left + Number(edge) + (column + 0.5 - Number(left)) * cell,
+                    box.top + Number(edge) + (row + 0.5 - Number(top)) * cell];
+        }""",
+        [row, column],
+    )
+
+
+def test_the_map_zooms_to_single_weights_and_names_the_pair(open_page, tmp_path):
+    scan = make_scan()
+    scan.maps.length = scan.maps.side  # every cell is one weight
+    scan.maps.labels = [f"w{i}" for i in range(scan.maps.side)]
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.mouse.click(*opened.cell(2, 3))
+    opened.page.wait_for_selector("#profile canvas[data-painted=true]")
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    reading = opened.page.locator("#profile .reading")
+    assert reading.inner_text().startswith("query 40 “w40” → key 10 “w10”: about ")
+    before = float(opened.page.get_attribute("#profile canvas", "data-count"))
+    for _ in range(6):
+        opened.page.mouse.wheel(0, -100)
+    opened.page.wait_for_function(
+        f"Number(document.querySelector('#profile canvas').dataset.count) < {before / 3}"
+    )
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    assert reading.inner_text().startswith("query 40 “w40” → key 10 “w10”: about ")
+    opened.page.focus("#profile canvas")
+    for key in ("+", "+", "+", "+"):
+        opened.page.keyboard.press(key)
+    assert float(opened.page.get_attribute("#profile canvas", "data-count")) == 6
+    opened.page.get_by_role("button", name="The whole map").click()
+    assert float(opened.page.get_attribute("#profile canvas", "data-count")) == before
+    assert opened.errors == []
+
+
+def test_a_pooled_cell_is_never_called_one_pair(open_page, tmp_path):
+    scan = make_scan()
+    scan.maps.length = 4 * scan.maps.side
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.mouse.click(*opened.cell(2, 3))
+    opened.page.wait_for_selector("#profile canvas[data-painted=true]")
+    opened.page.mouse.move(*map_point(opened, 40, 10))
+    said = opened.page.locator("#profile .reading").inner_text()
+    assert said.startswith("queries 160–163, keys 40–43: mean about ")

@@ -3,6 +3,8 @@
 import json
 import math
 
+import pytest
+
 from attentropy.core.statistics import TABLE
 from attentropy.report.payload import DESCRIBED, SHOWN, rounded, scan_payload
 from tests.report.synthetic import change_heads, make_scan
@@ -45,7 +47,11 @@ def test_tables_slopes_and_profiles_have_the_shape_of_the_model():
     change_heads(scan.measures[0], entropy=lambda row: math.nan if row.head else 1.23456789)
     shown = scan_payload(scan)["scan"]
     assert shown["measures"][0]["statistics"]["entropy"] == [[1.2346, None, None]] * 2
-    assert set(shown["measures"][0]["statistics"]) == set(SHOWN)
+    assert set(shown["measures"][0]["statistics"]) == {*TABLE, "slope"}
+    slopes = [[slope.value for slope in layer] for layer in scan.slopes]
+    assert shown["measures"][1]["statistics"]["slope"] == [
+        pytest.approx(layer, rel=1e-3) for layer in slopes
+    ]
     assert [len(layer) for layer in shown["slopes"]] == [3, 3]
     assert set(shown["slopes"][0][0]) == {"value", "against"}
     assert [len(profile["entropy"]) for profile in shown["measures"][0]["profiles"]] == [3, 3]

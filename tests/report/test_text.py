@@ -1,16 +1,20 @@
 """The page of a text: its numbers, and the page in a browser."""
 
-import base64
 import json
-import zlib
 
 import numpy as np
 import pytest
 import torch
 
-from attentropy.report.text import OF_HEADS, packed, packed_places, text_page, text_payload
-from attentropy.scans.text import text_view
+import attentropy as at
+from attentropy.report import scan_page
+from attentropy.report.text import text_page, text_payload
+from attentropy.scans.texts.pictures import of_picture
+from attentropy.scans.texts.table import table_of
+from attentropy.scans.texts.view import text_view, view_of
 from tests.scans.small_llama import llama
+from tests.scans.texts.test_pictures import vit
+from tests.scans.texts.test_view import t5
 
 EVIL = '</script><img src=x onerror="window.hacked=1">'
 N = 41
@@ -26,63 +30,12 @@ def view():
 @pytest.fixture(scope="module")
 def page(view, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.html"
-    path.write_text(text_page(view, name=EVIL), encoding="utf-8")
+    path.write_text(text_page(table_of(view), name=EVIL), encoding="utf-8")
     return path
 
 
-def words(text, dtype):
-    raw = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
-    size = np.dtype(dtype).itemsize
-    return np.ascontiguousarray(raw.reshape(size, -1).T).view(dtype)[:, 0]
-
-
-def test_numbers_survive_packing():
-    values = torch.tensor([0.0, 1.0, 0.3333, 7e-6, torch.nan, 1e9, 1.999])
-    got = torch.from_numpy(words(packed(values, 10), "<f2").astype(np.float64))
-    assert got[4].isnan()
-    assert got[5] == 65504
-    torch.testing.assert_close(got[:4], values[:4].double(), rtol=5e-4, atol=3e-8)
-    coarse = torch.from_numpy(words(packed(values, 6), "<f2").astype(np.float64))
-    torch.testing.assert_close(coarse[[1, 2, 6]], values[[1, 2, 6]].double(), rtol=8e-3, atol=0)
-    assert coarse[4].isnan()
-
-
-@pytest.mark.parametrize(
-    ("count", "dtype", "none"), [(9, "<u2", 0xFFFF), (65535, "<u4", 2**32 - 1)]
-)
-def test_places_survive_packing(count, dtype, none):
-    places = torch.arange(count)[:, None].expand(-1, 2).clone()
-    places[0, 1] = -1
-    got = words(packed_places(places), dtype)
-    assert got[:count].tolist() == list(range(count))
-    assert got[count] == none
-
-
-def test_payload_holds_what_was_measured(view):
-    payload = text_payload(view, name="x")
-    assert set(payload["looks"]) == {f"{layer}.{head}" for layer, head in view.heads}
-    assert set(payload["scopes"]) == {"all", "0", "1", *payload["looks"]}
-    look = payload["looks"]["1.4"]
-    at = view.looks[1].heads.index(4)
-    weights = words(look["weights"], "<f2").reshape(16, N).T.astype(np.float64)
-    assert np.abs(weights - view.looks[1].weights[at].numpy()).max() < 5e-4
-    assert (
-        words(look["keys"], "<u2").reshape(16, N).T[20] == view.looks[1].keys[at, 20].numpy()
-    ).all()
-    mean = torch.cat([rows["entropy"] for rows in view.rows]).mean(0).numpy()
-    got = words(payload["scopes"]["all"]["entropy"], "<f2").astype(np.float64)
-    assert np.abs(got - mean).max() < 8e-3 * mean.max()
-
-
-def test_heads_without_room_are_counted(view):
-    payload = text_payload(view, name="x", room=1)
-    assert len(payload["looks"]) == 1
-    assert payload["unshown"] == 11
-    assert set(payload["scopes"]["all"]) == set(OF_HEADS)
-
-
 def test_statistics_are_named(view):
-    names = [one["name"] for one in text_payload(view, name="x")["statistics"]]
+    names = [one["name"] for one in text_payload(table_of(view), name="x")["statistics"]]
     wanted = {"entropy", "surprise", "received", "distance", "varentropy", "sink_mass"}
     assert wanted <= set(names)
 
@@ -93,7 +46,10 @@ whole = pytest.mark.whole
 def listed(opened, show):
     rows = opened.page.locator(f"#looks-{show} .look")
     return [
-        (int(rows.nth(i).get_attribute("data-token")), float(rows.nth(i).locator("b").inner_text()))
+        (
+            int(rows.nth(i).get_attribute("data-token")),
+            float(rows.nth(i).locator("b").inner_text().replace("< 6e-8", "0")),
+        )
         for i in range(rows.count())
     ]
 
@@ -175,3 +131,115 @@ def test_the_address_restores_what_was_chosen(open_page, page, width, scheme):
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert opened.page.evaluate(overflow) <= 0
     assert opened.errors == []
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A page of generated tokens."""
+    model = llama()
+    model.generation_config.eos_token_id = None
+    view = text_view(model, torch.arange(3, 12), generate=6, label=lambda token: f" w{token}")
+    path = tmp_path_factory.mktemp("generated") / "text.html"
+    path.write_text(text_page(table_of(view), name="m"), encoding="utf-8")
+    return path, view
+
+
+@whole
+def test_generated_tokens_have_rows_that_choose_them(open_page, spoken):
+    path, view = spoken
+    opened = open_page(path)
+    assert opened.page.locator(".token.made").count() == 6
+    opened.page.select_option("#head", "1.4")
+    opened.page.wait_for_selector('#generated[data-painted="1.4"]')
+    cells = opened.page.locator('#generated tr[data-step="3"] td')
+    row = view.generated[3]
+    wanted = [row.surprise, row.entropy[1][4], row.varentropy[1][4], row.top_probability[1][4]]
+    got = [float(cells.nth(i).inner_text()) for i in range(2, 6)]
+    np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=6e-4)
+    opened.page.click('#generated tr[data-step="3"] button')
+    wait(opened, "1.4 12 keys entropy")
+    assert opened.page.get_attribute('#generated tr[data-step="3"]', "aria-selected") == "true"
+    assert opened.errors == []
+
+
+@whole
+def test_patches_lie_over_the_picture(open_page, tmp_path):
+    view = view_of(of_picture(vit()))
+    path = tmp_path / "text.html"
+    path.write_text(text_page(table_of(view), name="vit"), encoding="utf-8")
+    opened = open_page(path)
+    assert opened.page.locator(".patches .token").count() == 16
+    opened.page.select_option("#head", "1.2")
+    opened.page.click('.patches .token[data-token="6"]')
+    wait(opened, "1.2 6 keys entropy")
+    at = view.looks[1].heads.index(2)
+    assert [place for place, _ in listed(opened, "keys")] == view.looks[1].keys[at, 6].tolist()
+    assert opened.page.locator("#token h2").inner_text() == "row 2, column 2"
+    opened.page.keyboard.press("ArrowDown")
+    wait(opened, "1.2 10 keys entropy")
+    assert opened.errors == []
+
+
+@whole
+def test_cross_attention_shades_the_other_text(open_page, tmp_path):
+    view = text_view(
+        t5(), torch.arange(3, 20), target=[0, 5, 6, 7], label=lambda token: f" w{token}"
+    )
+    path = tmp_path / "text.html"
+    path.write_text(text_page(table_of(view), name="t5"), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.select_option("#head", "2.1")
+    opened.page.click('[data-side="target"] .token[data-token="19"]')
+    wait(opened, "2.1 19 keys entropy")
+    assert {place for place, _ in listed(opened, "keys")} <= set(range(17))
+    shades = opened.page.evaluate(
+        "[...document.querySelectorAll('.token')].map((t) => t.style.background)"
+    )
+    assert "transparent" not in shades[:17]
+    assert set(shades[17:]) == {"transparent"}
+    assert opened.errors == []
+
+
+@whole
+def test_tokens_and_heads_are_found_and_back_works(open_page, spoken):
+    path, view = spoken
+    opened = open_page(path)
+    opened.page.fill("#find", view.labels[4].strip())
+    opened.page.press("#find", "Enter")
+    first = opened.page.input_value("#head")
+    wait(opened, f"{first} 4 keys entropy")
+    opened.page.fill("#find", "1.5")
+    opened.page.press("#find", "Enter")
+    wait(opened, "1.5 4 keys entropy")
+    opened.page.go_back()
+    wait(opened, f"{first} 4 keys entropy")
+    opened.page.fill("#find", "nowhere")
+    opened.page.press("#find", "Enter")
+    assert opened.page.get_attribute("#find", "aria-invalid") == "true"
+    assert opened.errors == []
+
+
+@whole
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_text_is_a_tab_of_a_scan(open_page, tmp_path, width):
+    model = llama()
+    ids = torch.randint(97, (200,), generator=torch.Generator().manual_seed(5))
+    scan = at.scan(model, ids, lengths=[16, 32])
+    path = tmp_path / "report.html"
+    path.write_text(scan_page(scan), encoding="utf-8")
+    opened = open_page(path)
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    opened.page.get_by_role("tab", name="Text").click()
+    opened.page.select_option("#text-head", "1.4")
+    opened.page.click('.token[data-token="20"]')
+    wait(opened, "1.4 20 keys entropy")
+    assert len(listed(opened, "keys")) == 16
+    address = opened.page.url
+    again = open_page(path)
+    again.page.goto(address)
+    again.page.reload()
+    wait(again, "1.4 20 keys entropy")
+    assert again.page.locator("#page-text").is_visible()
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert again.page.evaluate(overflow) <= 0
+    assert opened.errors == again.errors == []

@@ -13,8 +13,9 @@ from attentropy.scans import schema
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.loading.inputs import Tokens, of
-from attentropy.scans.scan import Listener, scan
+from attentropy.scans.scan import scan
 from attentropy.scans.schema import Scan
+from tests.listeners import Heard
 from tests.scans.tiny import make, picky
 
 IDS = torch.randint(256, (600,), generator=torch.Generator().manual_seed(3))
@@ -30,6 +31,9 @@ def test_scan_from_python_needs_no_more_than_model_and_tokens():
     assert found.model.kind == "module"
     assert found.measures[0].tokens == 592
     assert found.slopes[0][0].value is not None
+    assert {row.status for row in found.coverage} == {"verified"}
+    assert [row.module for row in found.coverage] == [layer.layer for layer in found.layers]
+    assert any(said.startswith("All attention was seen: ") for said in words.sentences(found))
     again = scan(make().eval(), ids, lengths=[16, 32], batch=3)
     assert again.measures[1].rows == found.measures[1].rows
 
@@ -39,6 +43,7 @@ def test_a_finished_scan_that_is_resumed_finds_the_same():
     found = scan(make().eval(), ids, lengths=[16, 32])
     again = scan(make().eval(), ids, lengths=[16, 32], done=found)
     assert again.measures == found.measures
+    assert again.coverage == found.coverage
     assert again.findings == found.findings
     assert again.layers == found.layers
 
@@ -162,25 +167,6 @@ def test_a_stopped_scan_of_another_model_or_text_is_refused():
 
 
 def test_a_listener_hears_all_of_the_work():
-    class Heard(Listener):
-        def __init__(self):
-            self.stages, self.total, self.done, self.said = [], 0, 0, []
-
-        def stage(self, text):
-            self.stages.append(text)
-
-        def begin(self, total):
-            self.total = total
-
-        def more(self, work):
-            self.total += work
-
-        def advance(self, work):
-            self.done += work
-
-        def say(self, text):
-            self.said.append(text)
-
     heard = Heard()
     at.scan(picky().eval(), IDS, lengths=[16, 64, 128, 4096], listener=heard)
     assert heard.stages[:4] == ["length 16", "length 64", "length 128", "drawing attention maps"]
@@ -250,12 +236,7 @@ def test_numbers_of_tokens_are_checked(name):
 
 
 def test_a_text_of_one_token_is_warned_of_before_the_work_begins():
-    said = []
-
-    class Heard(Listener):
-        def say(self, text):
-            said.append(text)
-
-    found = at.scan(make().eval(), [5] * 200, lengths=[16], listener=Heard())
-    assert said == ["beware: 100% of the tokens are the same one (5): this is hardly a text"]
+    heard = Heard()
+    found = at.scan(make().eval(), [5] * 200, lengths=[16], listener=heard)
+    assert heard.said == ["beware: 100% of the tokens are the same one (5): this is hardly a text"]
     assert "But 100% of the tokens are the same one" in words.headline(found)

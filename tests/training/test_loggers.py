@@ -5,12 +5,12 @@ import sqlite3
 import warnings
 
 import pytest
-import torch
 
 from attentropy.core.errors import ArgumentTypeError
 from attentropy.training.alarms import Alert
-from attentropy.training.loggers import CELL, IMAGES, JSONLines, TensorBoard, Tracker, image
+from attentropy.training.loggers import JSONLines, TensorBoard, Tracker
 from attentropy.training.metrics import Metrics
+from attentropy.training.pictures import CELL, PICTURED
 from tests.rows import head_row
 
 ROWS = [head_row(h, index=i, normalized_entropy=h / 4) for i in range(2) for h in range(4)]
@@ -45,25 +45,48 @@ def test_tensorboard_holds_scalars_images_and_alarms(tmp_path):
     events = EventAccumulator(str(tmp_path)).Reload()
     (scalar,) = events.Scalars("attn/entropy/mean")
     assert (scalar.step, scalar.value) == (3, 1.5)
-    for name in IMAGES:
+    for name in PICTURED:
         (picture,) = events.Images(f"attn/heads/{name}")
         assert (picture.width, picture.height) == (4 * CELL, 2 * CELL)
     assert "attn/alerts/text_summary" in events.Tags()["tensors"]
 
 
-def test_pictures_are_of_the_logged_statistics_whose_range_is_known():
-    assert IMAGES == {
-        "normalized_entropy": (0.0, 1.0),
-        "max_logit": (0.0, 50.0),
-        "sink_mass": (0.0, 1.0),
-        "gradient_flow": (0.0, 1.0),
-    }
+def test_tensorboard_lists_hyperparameters_beside_the_means(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    logger = TensorBoard(tmp_path, hparams={"lr": 3e-4, "schedule": "cosine"})
+    for step in (3, 6):
+        logger(metrics(), step)
+    logger.close()
+    found = EventAccumulator(str(tmp_path)).Reload().SummaryMetadata
+    start = found("_hparams_/session_start_info").plugin_data.content
+    settings = metadata.parse_session_start_info_plugin_data(start).hparams
+    assert settings["lr"].number_value == 3e-4
+    assert settings["schedule"].string_value == "cosine"
+    assert (settings["attn/layers"].number_value, settings["attn/heads"].number_value) == (2, 8)
+    experiment = metadata.parse_experiment_plugin_data(
+        found("_hparams_/experiment").plugin_data.content
+    )
+    assert [info.name.tag for info in experiment.metric_infos] == ["attn/entropy/mean"]
+    assert found("_hparams_/session_end_info").plugin_data.content
 
 
-def test_image_is_layers_by_heads():
-    picture = image(ROWS, "normalized_entropy", low=0.0, high=1.0)
-    assert picture.shape == (2 * CELL, 4 * CELL)
-    assert torch.equal(picture[0, ::CELL], torch.arange(4) / 4)
+def test_a_writer_without_files_gets_no_hyperparameters():
+    calls = []
+
+    class Writer:
+        def add_scalar(self, *given):
+            calls.append(given)
+
+        def flush(self):
+            calls.append("flush")
+
+    logger = TensorBoard(Writer())
+    logger({"a": 1.0}, 5)
+    logger.close()
+    assert calls == [("a", 1.0, 5), "flush"]
 
 
 def test_tracker_calls_log():
@@ -113,5 +136,7 @@ def test_trackio_itself(tmp_path, monkeypatch):
 def test_bad_arguments():
     with pytest.raises(ArgumentTypeError, match="TensorBoard: writer must be a directory"):
         TensorBoard(3)
+    with pytest.raises(ArgumentTypeError, match="TensorBoard: hparams must be numbers.*lr = \\[1"):
+        TensorBoard("runs", hparams={"lr": [1]})
     with pytest.raises(ArgumentTypeError, match="Tracker: tracker must be something with log"):
         Tracker("wandb")

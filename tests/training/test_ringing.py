@@ -20,6 +20,13 @@ def test_a_head_that_recovered_is_told_of_again():
     assert told("a", "", "a", "", "a", calm=2) == ["a", "", "", "", ""]
 
 
+def test_a_head_at_the_edge_is_told_of_ever_less():
+    quiet = [""] * 30
+    news = told(*(["a", *quiet] * 40), calm=10)
+    assert [i // 31 for i, one in enumerate(news) if one] == [0, 1, 2]
+    assert told("a", *[""] * 10, "a", *[""] * 19, "a", *[""] * 20, "a").count("a") == 3
+
+
 def test_one_event_that_spreads_gives_few_alerts():
     heads = [chr(ord("a") + i) for i in range(14)]
     news = told(*("".join(heads[: i + 1]) for i in range(14)))

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.attention.choice import choose
-from attentropy.attention.hooks import changed, recorded
+from attentropy.attention.hooks import changed, installed, recorded
+from attentropy.attention.plans import find, kind_of, note
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.masks import Mask
 from attentropy.core.resolve import Options, resolve
@@ -65,20 +66,16 @@ def attend(
     Returns:
         Attended(out [B,H,Q,Dv], stats), with gradients through out and statistics.
     """
-    options = Options(
-        mask=mask,
-        score=score,
-        scale=scale,
-        weights=weights,
-        bias=bias,
-        softcap=softcap,
-        sink=sink,
-        dropout=dropout,
-        stats=stats,
-    )
+    options = Options(mask, score, scale, weights, bias, softcap, sink, dropout, stats)
+    kind = None if installed() else kind_of(q, k, v, options, kernel)
+    plan = find(kind)
+    if plan is not None and plan.serves(q, k, v):
+        return plan.attend(q, k, v)
     q, k, options = changed(q, k, options)
     call = resolve(q, k, v, options)
-    return recorded(call, lambda call: attended(call, run(call, kernel)))
+    found = recorded(call, lambda call: attended(call, run(call, kernel)))
+    note(kind, call, kernel)
+    return found
 
 
 def run(call: Call, kernel: str) -> Rows:

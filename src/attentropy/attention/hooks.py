@@ -36,6 +36,11 @@ hooks = Hooks()
 """The hooks of this process."""
 
 
+def installed() -> bool:
+    """Whether calls of attention go through any hook."""
+    return hooks.change is not None or hooks.record is not None
+
+
 def changed(q: Tensor, k: Tensor, options: Options) -> Request:
     """Queries, keys and options as the running module is steered to have them.
 

@@ -10,6 +10,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "text": (
         'attentropy text --prompt "To be, or not to be"',
         "attentropy text models/my-llama --text letter.txt --out text",
+        'attentropy text models/my-llama --prompt "Once upon a time" --generate 200',
+        "attentropy text models/my-vit --image cat.jpg",
         "attentropy text model.gguf --text book.txt --length 4096 --heads 3.5,12.0",
     ),
     "compare": (
@@ -25,7 +27,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "attentropy report my-run",
         "attentropy report scan/scan.json --out scan.html",
     ),
-    "serve": ("attentropy serve", "attentropy serve results --port 9000"),
+    "serve": (
+        "attentropy serve",
+        "attentropy serve results --port 9000",
+        "attentropy serve models/my-llama --text letter.txt",
+    ),
     "runs": ("attentropy runs", "attentropy runs --dir attentropy_runs --json"),
     "watch": ("attentropy watch my-run", "attentropy watch my-run --once"),
     "export": (

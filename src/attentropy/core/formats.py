@@ -15,12 +15,41 @@ T = TypeVar("T", bound=msgspec.Struct)
 def encode(value: msgspec.Struct, *, indent: int = 0) -> bytes:
     """The text of a file; numbers that are not finite become null.
 
+    Bytes of a file's name that are not UTF-8, which Python keeps as lone surrogates, become "?".
+
     Args:
         value: what to write.
         indent: the number of spaces that lines are indented by; 0 for one line.
     """
-    text = msgspec.json.encode(value)
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        text = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
     return (msgspec.json.format(text, indent=indent) if indent else text) + b"\n"
+
+
+def printable(name: str) -> str:
+    r"""The name of a file with "?" for each byte that is not UTF-8.
+
+    Args:
+        name: as Python gives it, such bytes as lone surrogates.
+
+    >>> printable("na\udcffme.txt")
+    'na?me.txt'
+    """
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _without_surrogates(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_without_surrogates(v) for v in value]
+        case _:
+            return value
 
 
 def decode(data: bytes | str, kind: type[T], *, name: str, error: Callable[[str], Exception]) -> T:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from attentropy.core.call import Call
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
@@ -118,16 +117,6 @@ def resolve(
         options: those of attend().
         share: which part of a longer sequence q and k are; the whole if not given.
     """
-    key = _plain_key(q, k, v, options) if share is None else None
-    if key is not None and key in _PLAIN:
-        return _PLAIN[key].of(q, k, v)
-    call = _resolved(q, k, v, options, share)
-    if key is not None:
-        _remember(key, call)
-    return call
-
-
-def _resolved(q: Tensor, k: Tensor, v: Tensor, options: Options, share: Share | None) -> Call:
     q, k, v = _autocast(q, k, v)
     check_tensors(q, k, v)
     weights = _weights(options)
@@ -161,58 +150,6 @@ def _resolved(q: Tensor, k: Tensor, v: Tensor, options: Options, share: Share | 
         seed=_seed(options.dropout, weights),
         asked=asked(options.stats),
     )
-
-
-class _Plain(NamedTuple):
-    """What a call with nothing but a scale and a causal mask has beside its tensors."""
-
-    scale: Tensor
-    weights: Weights
-    seen: Visibility
-
-    def of(self, q: Tensor, k: Tensor, v: Tensor) -> Call:
-        # the count is handed to the caller, who may write to it
-        seen = self.seen._replace(counted=self.seen.visible.clone())
-        return Call(q, k, v, self.scale, self.weights, seen)
-
-
-_PLAIN: dict[tuple[object, ...], _Plain] = {}
-"""Plain calls that were resolved: small ones take longer to check than to run."""
-_MOST = 256
-
-
-def _plain_key(q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[object, ...] | None:
-    """What tells plain calls of plain tensors apart; None for other calls."""
-    mask, score, scale, *others, dropout = options
-    if dropout != 0 or score is not None or not (mask is None or mask is causal):
-        return None
-    if any(x is not None for x in others):
-        return None
-    if not (scale is None or type(scale) is float) or not _in_memory(q, k, v):
-        return None
-    shapes = q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype
-    return *shapes, q.device, k.device, v.device, mask is None, scale
-
-
-def _in_memory(*tensors: Tensor) -> bool:
-    """Whether these are dense tensors of this process that nothing records, casts or transforms."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
-        return False
-    return all(
-        type(x) in (Tensor, Parameter) and x.device.type == "cpu" and x.layout is torch.strided
-        for x in tensors
-    )
-
-
-def _remember(key: tuple[object, ...], call: Call) -> None:
-    if call.scale.is_inference() or call.visible.is_inference():
-        return  # autograd could not save it later
-    if len(_PLAIN) >= _MOST:
-        _PLAIN.clear()
-    seen = call.seen._replace(counted=call.visible.clone())
-    _PLAIN[key] = _Plain(call.scale, call.weights, seen)
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:

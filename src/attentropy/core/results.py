@@ -5,7 +5,7 @@ H), Q queries, K keys, D width of queries and keys, Dv width of values. A suffix
 name gives its shape.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.core.notebook.cards import card
+from attentropy.core.notebook.words import plural
 from attentropy.core.statistics import ALIASES, TABLE
 
 COMPUTED = frozenset(
@@ -122,12 +123,39 @@ class Stats:
 
         def __getattr__(self, name: str) -> Any:
             # called for what is absent, and for a property that reads what is absent
+            known = vars(self)
+            if name in known.get("_names", ()):
+                value = known[name] = known["_read"](name)
+                return value
             if name in KNOWN:
                 raise NotAskedError(name)
             raise AttributeError(f"Stats has no {name!r}")
 
+    @classmethod
+    def later(cls, names: frozenset[str], read: Callable[[str], Tensor | None]) -> "Stats":
+        """Statistics that are made when they are read for the first time.
+
+        Args:
+            names: of the fields; the others are absent.
+            read: gives a statistic by its name.
+        """
+        stats = object.__new__(cls)
+        known = vars(stats)
+        known["_names"], known["_read"] = names, read
+        return stats
+
+    def present(self) -> dict[str, Tensor | None]:
+        """All statistics that are not absent, by name."""
+        known = vars(self)
+        if "_names" not in known:
+            return known
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name in known["_names"]}
+
+    def __getstate__(self) -> dict[str, Tensor | None]:
+        return self.present()
+
     def __repr__(self) -> str:
-        return f"Stats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+        return f"Stats({', '.join(f'{name}={value}' for name, value in self.present().items())})"
 
     def _repr_html_(self) -> str:
         heads = self.per_head()
@@ -137,7 +165,8 @@ class Stats:
         return card(
             "Attention statistics",
             notes=[
-                f"{batch} × {count} heads × {queries:,} queries; per head, over rows with a choice"
+                f"{batch} × {plural(count, 'head')} × {plural(queries, 'query row')}; "
+                "per head, over rows with a choice"
             ],
             head=["head", *("rows" if name == "rows" else TABLE[name].label for name in names)],
             rows=[(head, *cells) for head, cells in enumerate(zip(*columns, strict=True))],
@@ -151,7 +180,7 @@ class Stats:
         """
         if all(name in names for name in COMPUTED):
             return self
-        return _made({n: x for n, x in vars(self).items() if n in names or n == "visible"})
+        return _made({n: x for n, x in self.present().items() if n in names or n == "visible"})
 
     @property
     def perplexity(self) -> Tensor | None:
@@ -314,7 +343,7 @@ def _made(present: dict[str, Tensor | None]) -> Stats:
 
 
 def _flat(stats: Stats | HeadStats) -> tuple[list[Tensor | None], list[str]]:
-    present = vars(stats)
+    present = stats.present() if isinstance(stats, Stats) else vars(stats)
     return list(present.values()), list(present)
 
 

@@ -140,32 +140,93 @@ class StepLog:
 
 @dataclass(frozen=True)
 class PowerLog:
-    """(delta + beta * (log n)^gamma) / sqrt(d): the scale of ASEntmax, made for Entmax weights.
+    """(delta + beta * (log(n + shift))^gamma) / sqrt(d): the scale of ASEntmax, for Entmax weights.
 
     Entmax of a growing row needs a scale that grows like a power of log n; which one is learned or
-    fitted for each head (Vasylenko et al., 2025, arXiv:2506.16640).
+    fitted for each head (Vasylenko et al., 2025, arXiv:2506.16640; their code has shift = 1).
+    `nn.ASEntmaxAttention` learns beta and gamma.
 
     Attributes:
         beta: of the power of log n: a number, or one for each head.
-        gamma: the power: a number, or one for each head.
-        delta: what stands at n = 1.
+        gamma: the power: a number, or one for each head; negative ones need a shift.
+        delta: what does not depend on n.
+        shift: added to the number of keys; 1 keeps the logarithm above 0.
     """
 
     beta: float | tuple[float, ...]
     gamma: float | tuple[float, ...] = 1.0
     delta: float = 1.0
+    shift: int = 0
 
     def __post_init__(self) -> None:
         for name in ("beta", "gamma"):
             given = getattr(self, name)
             for one in given if isinstance(given, tuple) else (given,):
                 _finite(f"PowerLog: {name}", one)
+                if name == "gamma" and one < 0 and self.shift == 0:
+                    raise ArgumentError("PowerLog: gamma", ">= 0 without a shift: log 1 is 0", one)
         _finite("PowerLog: delta", self.delta)
+        _at_least("PowerLog: shift", self.shift, 0)
 
     def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
-        log_n = _log(visible)
+        log_n = _log(_float(visible).clamp(min=1) + self.shift)
         beta, gamma = (_per_head(x, log_n) for x in (self.beta, self.gamma))
         return (self.delta + beta * log_n**gamma) * head_dim**-0.5
+
+
+@dataclass(frozen=True)
+class InfoScale:
+    """sqrt((1 - n^(-2/d)) / (1 - reference^(-2/d))) / sqrt(d): longer rows, same information.
+
+    Grows slowly and is bounded: at most 1 / sqrt(1 - reference^(-2/d)) times 1 / sqrt(d). With
+    d = 64 and reference = 512 that is 2.38; a row of 2,048 keys gets 1.09 (Li et al., 2025,
+    arXiv:2501.08570).
+
+    Attributes:
+        reference: the number of keys that the model was trained with; at least 2.
+
+    >>> (InfoScale(512)(64, torch.tensor([128, 512, 2048])) * 8).tolist()
+    [0.8912..., 1.0, 1.0940...]
+    """
+
+    reference: int
+
+    def __post_init__(self) -> None:
+        _at_least("InfoScale: reference", self.reference, 2)
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        kept = -torch.expm1(_log(visible) * (-2 / head_dim))
+        trained = -math.expm1(math.log(self.reference) * (-2 / head_dim))
+        return (kept / trained).sqrt() * head_dim**-0.5
+
+
+@dataclass(frozen=True)
+class CosScale:
+    """value, or value * growth(d, n) * sqrt(d): the scale of cosines, for `score=Cosine()`.
+
+    The larger the value, the fewer keys a row attends to. The models that its authors released have
+    32 and 128, times InfoScale beyond the trained length (Li et al., 2025, arXiv:2501.08570).
+
+    Attributes:
+        value: of a cosine of 1; positive.
+        growth: a rule c(n) / sqrt(d), such as InfoScale(512), whose c(n) multiplies it; or None.
+
+    >>> CosScale(16.0, growth=LogLengthFrom(64))(32, torch.tensor([64, 4096]))
+    tensor([16., 32.])
+    """
+
+    value: float = 16.0
+    growth: ScaleRule | None = None
+
+    def __post_init__(self) -> None:
+        _positive("CosScale: value", self.value)
+        if self.growth is not None and not callable(self.growth):
+            raise ArgumentTypeError("CosScale: growth", "a scale rule or None", repr(self.growth))
+
+    def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
+        if self.growth is None:
+            return _constant(self.value, visible)
+        return self.growth(head_dim, visible) * (self.value * head_dim**0.5)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         index: the place of this row in the order of the model.
         call: 0 for the module's first call in a forward pass, 1 for the second, and so on.
         phase: "forward", or "step" for queries that continue a cache.
-        kind: "self" or "cross" attention.
+        kind: "self" attention, "cross" attention, whose keys come from elsewhere, or "window":
+            self-attention that slides along the sequence, or stays within parts of it.
         head: the number of this head.
         heads: the number of heads of the module.
         head_dim: the width of a head; 0 where only the weights are seen.
@@ -48,7 +49,7 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     index: int
     call: int
     phase: Literal["forward", "step"]
-    kind: Literal["self", "cross"]
+    kind: Literal["self", "cross", "window"]
     head: int
     heads: int
     head_dim: int

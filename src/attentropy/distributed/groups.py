@@ -5,8 +5,6 @@ process alone where torch.distributed was not started, so that a script runs unc
 process.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attentropy.core.errors import ArgumentError, ArgumentTypeError, DistributedError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.distributed.failures import failing, wait
 
 Group = Any
 """dist.ProcessGroup, DeviceMesh or None."""
@@ -51,8 +50,9 @@ class Peers:
         if self.size == 1:
             return [x]
         parts = [torch.empty_like(x) for _ in range(self.size)]
-        with failing("all_gather"):
-            dist.all_gather(parts, x.contiguous(), group=self.group)
+        with failing("all_gather", self.group):
+            work = dist.all_gather(parts, x.contiguous(), group=self.group, async_op=True)
+        wait(work, "all_gather", self.group)
         return parts
 
     def scatter_sum(self, parts: list[Tensor]) -> Tensor:
@@ -64,8 +64,9 @@ class Peers:
         if self.size == 1:
             return parts[0]
         total = torch.empty_like(parts[0])
-        with failing("reduce_scatter"):
-            dist.reduce_scatter(total, parts, group=self.group)
+        with failing("reduce_scatter", self.group):
+            work = dist.reduce_scatter(total, parts, group=self.group, async_op=True)
+        wait(work, "reduce_scatter", self.group)
         return total
 
 
@@ -97,21 +98,3 @@ def _process_group(group: Group) -> Any:
             raise ArgumentError("group", rule, f"one of {group.ndim}")
         return group.get_group()
     raise ArgumentTypeError("group", "a ProcessGroup, a DeviceMesh or None", repr(group))
-
-
-@contextmanager
-def failing(what: str) -> Iterator[None]:
-    """Raise DistributedError if another rank fails, stalls or leaves meanwhile.
-
-    Args:
-        what: was under way, for the message.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, DistributedError):
-            raise
-        raise DistributedError(
-            f"{what}: another rank of the group failed, left or did not answer within the "
-            f"timeout of the group ({error})"
-        ) from error

@@ -6,6 +6,7 @@ process and two blocks are in memory at a time.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.visibility import Limits, Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights, own
+from attentropy.distributed.failures import telling
 from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
 from attentropy.distributed.parts import RowRun, cut
 from attentropy.distributed.transport import GatherRoute, RingRoute
@@ -167,6 +169,11 @@ def _wide(call: Call) -> torch.dtype:
     return torch.float64 if call.q.dtype == torch.float64 else torch.float32
 
 
+def _told(route: RingRoute | GatherRoute) -> AbstractContextManager[None]:
+    """Others hear of what is raised here; those of a ring wait for messages of this rank."""
+    return telling(route.peers.group, hang_up=isinstance(route, RingRoute))
+
+
 def _forward(way: Journey) -> Kept:
     """What merging keeps of all parts, in float32 or better."""
     call, merging = way.call, way.merging
@@ -182,7 +189,7 @@ def _forward(way: Journey) -> Kept:
             rows, before = way.kernel(part.call), kept[part.index]
             kept[part.index] = merging.add(before, part.call, rows, first=part.keys.start)
 
-    with torch.autocast(call.q.device.type, enabled=False):
+    with torch.autocast(call.q.device.type, enabled=False), _told(way.route):
         way.route.carry(call.k, call.v, visit)
     return tuple(torch.cat(x, 2) for x in zip(empty(0), *kept, strict=True))
 
@@ -209,7 +216,7 @@ def _backward(way: Journey, flowing: _Flowing, needs: dict[str, bool]) -> tuple[
                 _add(part, _part_gradients(way, part, flowing, wanted), {**total, **of_block})
         return of_block["k"], of_block["v"]
 
-    with torch.autocast(call.q.device.type, enabled=False):
+    with torch.autocast(call.q.device.type, enabled=False), _told(way.route):
         if needs["k"] or needs["v"]:
             total["k"], total["v"] = way.route.carry_back(call.k, call.v, visit)
         else:

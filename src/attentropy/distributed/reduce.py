@@ -15,7 +15,8 @@ from torch import Tensor
 
 from attentropy.core.errors import DistributedError
 from attentropy.core.results import HeadStats, Stats
-from attentropy.distributed.groups import Group, Peers, failing, peers
+from attentropy.distributed.failures import failing, tell, wait
+from attentropy.distributed.groups import Group, Peers, peers
 
 Shapes = dict[tuple[str, str], tuple[int, ...]]
 
@@ -88,9 +89,17 @@ class Reducer:
         parts = [torch.empty_like(mine) for _ in range(self.peers.size)]
         if self.peers.size == 1:
             return Pending(self, totals, [mine], dict(self.shapes), None)
-        with failing("statistics"):
+        with failing("statistics", self.peers.group):
             work = dist.all_gather(parts, mine, group=self.peers.group, async_op=True)
         return Pending(self, totals, parts, dict(self.shapes), work)
+
+    def tell(self, error: BaseException) -> None:
+        """Tell the others, who wait for samples of this process, what ended it.
+
+        Args:
+            error: what was raised here.
+        """
+        tell(self.peers.group, error)
 
     def agree(self, totals: Totals) -> None:
         """Learn every name and shape that some process has.
@@ -130,8 +139,7 @@ class Pending:
     def parts(self) -> list[Totals]:
         """The totals of each rank; raises DistributedError if one does not send its own."""
         if self.work is not None:
-            with failing("statistics"):
-                self.work.wait()
+            wait(self.work, "statistics", self.reducer.peers.group)
         if any(bool(x[0]) for x in self.arriving):
             if self.reducer.shapes == self.shapes:
                 self.reducer.agree(self.mine)
@@ -191,7 +199,7 @@ def _everyone(me: Peers, value: Shapes) -> list[Shapes]:
     if me.size == 1:
         return [value]
     found: list[Any] = [None] * me.size
-    with failing("statistics"):
+    with failing("statistics", me.group):
         dist.all_gather_object(found, value, group=me.group)
     return found
 

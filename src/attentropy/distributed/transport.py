@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attentropy.distributed.groups import Peers, failing
+from attentropy.distributed.failures import failing
+from attentropy.distributed.groups import Peers
 from attentropy.distributed.layouts import Layout, padded
 
 Visit = Callable[[tuple[range, ...], Tensor, Tensor], None]
@@ -221,14 +222,14 @@ class _Moving:
             for do, tensor, peer in ((dist.isend, x, after), (dist.irecv, into, before))
             if tensor.numel()
         ]
-        with failing("ring_attend"):
+        with failing("ring_attend", self.peers.group):
             self.works += dist.batch_isend_irecv(operations) if operations else []
         self.arriving.append(into)
         _count(_bytes(x))
 
     def wait(self) -> list[Tensor]:
         """What has arrived, in the order in which it was asked for."""
-        with failing("ring_attend"):
+        with failing("ring_attend", self.peers.group):
             for work in self.works:
                 work.wait()
         return self.arriving

@@ -11,7 +11,7 @@ untouched model, read whole texts and are asked for passkeys.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
 
 import msgspec
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
+from attentropy.extensions.arguments import LAST, check_readable, checked
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
@@ -29,16 +30,15 @@ from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
 from attentropy.models.losses.paired import paired
 from attentropy.models.losses.reading import device_of
+from attentropy.models.progress import Cost, Listener, counted
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
-LAST = 1024
-FEW, ENOUGH = 3, 24576  # texts at least; tokens of all texts where they are short
+ENTROPY, PARABOLA, BACKWARD = 3, 5, 3  # passes: inside and two of a search; points; per step
 LEFT_OUT = (
     "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
     "clipped positions."
 )
-Tell = Callable[[str], object]
 Keep = Callable[[Record], object]
 
 
@@ -55,7 +55,7 @@ def extend(
     per_head: bool = True,
     exported: bool = False,
     done: Record | None = None,
-    tell: Tell = lambda text: None,
+    listener: Listener | None = None,
     keep: Keep = lambda record: None,
 ) -> Extension:
     """Try what may let `model` read `to` tokens, and choose what text and retrieval say.
@@ -75,10 +75,14 @@ def extend(
         per_head: fit a temperature for each head too.
         exported: choose only what `export` can write; refuses at once what it cannot.
         done: the record of a stopped extension of the same model and tokens.
-        tell: is told in words what is done now.
+        listener: is told what is done now, and how far the work is.
         keep: receives the record after every measurement.
     """
-    ids, texts = _check(model, tokens, to, texts)
+    listener = listener or Listener()
+    ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
+    if encode is not None and not callable(encode):
+        raise ArgumentTypeError("encode", "a function of a string", type(encode).__name__)
+    check_readable(model, ids)
     task = task_of(model, ids, to=to, trained=trained)
     if to <= task.trained:
         raise ArgumentError("to", f"beyond the trained length {task.trained}", to)
@@ -87,8 +91,9 @@ def extend(
         check_exportable(model)
         for text in _left_out(model, task):
             record.note(text)
-            tell(text)
-    work = _Extending(model, record, ids, texts, encode, tuple(begin), tell, keep)
+            listener.say(text)
+    work = _Extending(model, record, ids, texts, encode, tuple(begin), listener, keep)
+    listener.begin(work.expected(finalists, per_head=per_head, exported=exported))
     training = model.training
     model.eval()
     try:
@@ -112,11 +117,12 @@ class _Extending:
         texts: int,
         encode: Encode | None,
         begin: tuple[int, ...],
-        tell: Tell,
+        listener: Listener,
         keep: Keep,
     ) -> None:
         self.model, self.record, self.task = model, record, record.task
-        self.tell, self.keep, self.encode, self.begin = tell, keep, encode, begin
+        self.listener, self.keep, self.encode, self.begin = listener, keep, encode, begin
+        self.cost = Cost(model)
         self.untouched: Tensor | None = None
         calibration = ids[: len(ids) // 4]
         if len(calibration) < self.task.to and kinds.why_unscaled(model) is not None:
@@ -147,17 +153,21 @@ class _Extending:
 
     def _fit(self, best: Setting, *, per_head: bool) -> None:
         """Temperatures on the best positions: entropy held, one for all, one for each head."""
-        self.tell(f"entropy of {best.name}")
-        held = fitting.entropy_held(best, self.model, self.probe.fit)
+        self.listener.stage(f"entropy of {best.name}")
+        with self._probing(ENTROPY, self.probe.fit):
+            held = fitting.entropy_held(best, self.model, self.probe.fit)
         assert held.heads is not None
         start = fitting.typical(held.heads)
-        self.tell(f"temperature of {best.name}")
-        one = fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+        self.listener.stage(f"temperature of {best.name}")
+        with self._probing(PARABOLA, self.probe.fit):
+            one = fitting.one_for_all(best, self.model, self.probe.fit, start=start)
         losses = self._screen([held, one])
         if not per_head:
             return
         name = f"{best.name}, temperature per head"
-        each = fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=self.tell)
+        tell, row = self.listener.stage, self.probe.on(self.probe.rows[:1])
+        with self._probing(BACKWARD * fitting.STEPS, row):
+            each = fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
         losses |= self._screen([each])
         change = paired(losses[one.name], losses[each.name])
         verdict = "beats" if change.helps else "does not beat"
@@ -172,14 +182,17 @@ class _Extending:
         missing = [one for one in candidates if one.name not in known]
         losses: dict[str, Tensor] = {}
         if missing and self.untouched is None:
-            self.tell(f"probe: {UNTOUCHED}")
-            self.untouched = self.probe.judge.of_candidate(Setting(name=UNTOUCHED), self.model)
+            self.listener.stage(f"probe: {UNTOUCHED}")
+            with self._probing(1, self.probe.judge):
+                self.untouched = self.probe.judge.of_candidate(Setting(name=UNTOUCHED), self.model)
         for one in missing:
             assert self.untouched is not None
-            self.tell(f"probe: {one.name}")
+            self.listener.stage(f"probe: {one.name}")
             self._add(one)
-            same = one.name == UNTOUCHED
-            after = self.untouched if same else self.probe.judge.of_candidate(one, self.model)
+            after = self.untouched
+            if one.name != UNTOUCHED:
+                with self._probing(1, self.probe.judge):
+                    after = self.probe.judge.of_candidate(one, self.model)
             losses[one.name] = after
             change = paired(self.untouched, after)
             self.record.screened.append(Screened(candidate=one.name, change=change))
@@ -232,9 +245,10 @@ class _Extending:
             self.record.note(f"No passkeys were asked for: {trained} tokens have no room for them.")
             return plain
         if self.record.inside is None:
-            self.tell(f"passkeys at {trained}")
+            self.listener.stage(f"passkeys at {trained}")
             one = Setting(name=UNTOUCHED)
-            self.record.inside = tried(one, self.model, self.task, inside, window=0, last=last)
+            with self._reading(trained):
+                self.record.inside = tried(one, self.model, self.task, inside, window=0, last=last)
             self.keep(self.record)
         if not any(self.record.inside.hits):
             self.record.note(f"No passkeys were asked for: it finds none at {trained} tokens.")
@@ -256,11 +270,44 @@ class _Extending:
         self._add(candidate)
         if any(trial.window == window for trial in self.record.of(candidate.name)):
             return
-        self.tell(f"{candidate.name}, text {window + 1} of {len(texts)}")
+        self.listener.stage(f"{candidate.name}, text {window + 1} of {len(texts)}")
         last = self.record.last
-        trial = tried(candidate, self.model, self.task, texts[window], window=window, last=last)
+        with self._reading(self.task.trained if candidate.truncated else self.task.to):
+            trial = tried(candidate, self.model, self.task, texts[window], window=window, last=last)
         self.record.trials.append(trial)
         self.keep(self.record)
+
+    def expected(self, finalists: int, *, per_head: bool, exported: bool) -> int:
+        """What all of the work will cost that the record does not have yet."""
+        model, task, record = self.model, self.task, self.record
+        positions = len(kinds.of_positions(model, task))
+        probed = positions + 4 + per_head - len(record.screened)
+        fits = (ENTROPY + PARABOLA) * self._probed(self.probe.fit)
+        if per_head:
+            row = self.probe.on(self.probe.rows[:1])
+            fits += BACKWARD * fitting.STEPS * self._probed(row)
+        fitted = any("fitted" in name for name in self._names())
+        short = max(0, probed) * self._probed(self.probe.judge) + (0 if fitted else fits)
+        others = 0 if exported else len(kinds.clipping(model, task)) + len(kinds.windows(task))
+        first, texts = max(1, len(self.texts) // 3), len(self.texts)
+        families = min(finalists, positions) + (positions > 0) + 1
+        reads = first * (1 + families + others) + (texts - first) * finalists
+        whole = max(0, reads - sum(one.candidate != TRUNCATED for one in record.trials))
+        cut = texts - len(record.of(TRUNCATED)) + (record.inside is None)
+        return short + whole * self._read(task.to) + cut * self._read(task.trained)
+
+    def _probed(self, probe: Probe) -> int:
+        return self.cost.of(probe.rows.numel(), length=probe.rows.shape[1])
+
+    def _read(self, length: int) -> int:
+        return self.cost.of(length, length=length)
+
+    def _probing(self, times: int, probe: Probe) -> AbstractContextManager[None]:
+        work, tokens = times * self._probed(probe), times * probe.rows.numel()
+        return counted(self.model, self.listener, work=work, tokens=tokens)
+
+    def _reading(self, length: int) -> AbstractContextManager[None]:
+        return counted(self.model, self.listener, work=self._read(length), tokens=length)
 
     def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():
@@ -314,24 +361,3 @@ def _begun(done: Record | None, task: Task, ids: Tensor) -> Record:
     if done.task != task or done.text != digest:
         raise ExtensionError("what was measured before is of another model, length or text")
     return done
-
-
-def _check(model: Any, tokens: Any, to: Any, texts: Any) -> tuple[Tensor, int]:
-    """Tokens as ids [n], and the number of texts."""
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
-    for name, value, least in (("to", to, 2), ("texts", FEW if texts is None else texts, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ArgumentError(name, f"an integer >= {least}", repr(value))
-    if isinstance(tokens, str):
-        raise ArgumentTypeError("tokens", "ids of tokens", "a string")
-    ids = torch.as_tensor(tokens).reshape(-1)
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ArgumentTypeError("tokens", "ids of tokens", f"numbers of type {ids.dtype}")
-    judging, apart = len(ids) - len(ids) // 4, min(LAST, to // 2)
-    fit = 1 + (judging - to) // apart if judging >= to else 0
-    count = min(max(FEW, ENOUGH // to), max(FEW, fit)) if texts is None else texts
-    if fit < count:
-        least = -(-4 * (to + (count - 1) * apart) // 3)
-        raise ArgumentError("tokens", f"at least {least} for {count} texts of {to}", len(ids))
-    return ids.long().cpu(), count

@@ -80,6 +80,9 @@ class Extension:
     def __init__(self, record: Record, model: nn.Module, *, exported: bool = False) -> None:
         self.record, self.model, self.exported = record, model, exported
 
+    def __repr__(self) -> str:
+        return f"Extension({self.sentence!r})"
+
     @property
     def outcomes(self) -> list[Outcome]:
         """Every candidate that read a text, the best first; those on fewer texts come last."""
@@ -158,13 +161,21 @@ class Extension:
 
     @property
     def call(self) -> str | None:
-        """The Python that applies the choice; None if nothing helps."""
+        """The Python that applies the plan of a file plan.json; None if nothing helps."""
+        return self.call_with("plan.json")
+
+    def call_with(self, path: str | Path) -> str | None:
+        """The Python that applies the choice; None if nothing helps.
+
+        Args:
+            path: where the plan is.
+        """
         if self.best is None:
             return None
         if self.best.window is not None:
             mask = f"at.lookback({self.best.window}) | at.prefix({self.best.sinks})"
             return f"at.steer(model, mask={mask})"
-        return 'at.steer(model, at.Plan.load("plan.json"))'
+        return f'at.steer(model, at.Plan.load("{Path(path).as_posix()}"))'
 
     def table(self) -> Any:
         """Every candidate beside truncation, as a rich table."""

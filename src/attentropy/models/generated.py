@@ -73,6 +73,7 @@ class Generation:
         self.runs = 0
         self.active = False
         self._heads: dict[str, Tensor] = {}
+        self._choices: dict[str, Tensor] = {}
         self._logits: Tensor | None = None
         self._step = 0
         self._length = 0
@@ -101,10 +102,32 @@ class Generation:
         last = [x.detach()[:, :, -1] for x in parts if x is not None]
         if len(last) == len(parts):  # None where weights are no probabilities
             self._heads[name] = torch.stack(last)  # [3,B,H]
+            self._choices[name] = stats.visible[:, :, -1].expand_as(last[0]) > 1
+
+    def attention(self) -> Tensor:
+        """Means over the heads for the query that the next token is chosen by, [3,B].
+
+        They are entropy, varentropy and the largest weight. Heads that see one key only have no
+        choice and do not count; without any other head the means are 0.
+        """
+        if not self._heads:
+            raise UnsupportedError(self.refused or SKIPPED)
+        heads = torch.cat(list(self._heads.values()), -1)
+        chose = torch.cat(list(self._choices.values()), -1)
+        total = heads.masked_fill(~chose, 0.0).sum(-1)
+        return total / chose.sum(-1).clamp(min=1)
+
+    def running(self, count: int) -> Tensor:
+        """Which of `count` sequences have not ended, [B].
+
+        Args:
+            count: number of sequences.
+        """
+        return torch.ones(count, dtype=torch.bool) if self._ended is None else ~self._ended
 
     def note_logits(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Keep the logits of the next token; a forward hook."""
-        logits = getattr(output, "logits", None)
+        """Keep the logits of the next token, which `output` has or is; a forward hook."""
+        logits = getattr(output, "logits", output)
         self._logits = logits[:, -1].detach() if isinstance(logits, Tensor) else None
 
     def follow(self, ids: Tensor, *, ends: set[int]) -> None:
@@ -181,8 +204,9 @@ def followed(
     given = inspect.signature(plain).bind(model, *args, **kwargs).arguments
     more = given.pop("kwargs", {})
     setting = functools.partial(_setting, model, given.get("generation_config"), more)
-    if (setting("num_beams") or 1) > 1:
-        generation.refused = BEAMS
+    refused = _refused(given, setting)
+    if refused:
+        generation.refused = refused
         return plain(**given, **more)
     ends = setting("eos_token_id")
     ends = set() if ends is None else set(torch.as_tensor(ends).flatten().tolist())
@@ -201,6 +225,16 @@ def followed(
     finally:
         generation.active = False
         hook.remove()
+
+
+def _refused(given: dict[str, Any], setting: Callable[[str], Any]) -> str:
+    """Why a call of generate() cannot be followed; "" if it can."""
+    if (setting("num_beams") or 1) > 1:
+        return BEAMS
+    assisted = ("prompt_lookup_num_tokens", "assistant_early_exit")
+    if given.get("assistant_model") is not None or any(setting(name) for name in assisted):
+        return SEVERAL
+    return ""
 
 
 def _setting(model: nn.Module, config: Any, more: dict[str, Any], name: str) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 from attentropy.core import formats
 from attentropy.core.errors import AttentropyError
 from attentropy.core.notebook.cards import card
+from attentropy.core.notebook.words import plural
 from attentropy.models.losses.paired import Paired
 from attentropy.models.rope.settings import Rope
 
@@ -157,7 +158,7 @@ class Plan(
     def _repr_html_(self) -> str:
         said = [_judgement(self.judged)] if self.judged is not None else []
         if self.unheld:
-            said.append(f"{len(self.unheld)} heads cannot be held")
+            said.append(f"{plural(len(self.unheld), 'head')} cannot be held")
         return card(
             f"Plan for {self.model}",
             notes=[f"held at {self.reference:,}: {self.hold or 'loss'}", *said],

@@ -160,7 +160,9 @@ class Watch:
         return [profiles(place, slot, bins) for place, slot in self.places() if slot.kept]
 
     def coverage(self) -> list[ModuleCoverage]:
-        """What was seen of every module: verified, beside, partly, unseen and why, no attention.
+        """What was seen of each module: verified, beside, partly, unseen and why, no attention.
+
+        Lists modules that attend, and those that might: attention by name, and layers of hybrids.
 
         >>> import torch, attentropy as at
         >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -172,7 +174,11 @@ class Watch:
         """
         self._note_slips()
         modules = dict(candidates.may_attend(self.model))
-        return covered(self.recorder, verified=lambda name: is_known(modules[name]))
+        return covered(
+            self.recorder,
+            verified=lambda name: is_known(modules[name]),
+            might=lambda name: candidates.might_attend(name, modules[name]),
+        )
 
     def tokens(self) -> "list[TokenRow]":
         """One row for each token that `generate()` made while the model was watched, in order.

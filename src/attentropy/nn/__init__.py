@@ -18,6 +18,7 @@ from attentropy.nn.layers.long import hierarchical as hierarchical
 from attentropy.nn.layers.long import join as join
 from attentropy.nn.layers.long import segmented as segmented
 from attentropy.nn.layers.multihead import MultiheadAttention as MultiheadAttention
+from attentropy.nn.layers.recent import ASEntmaxAttention as ASEntmaxAttention
 from attentropy.nn.layers.recent import DifferentialAttention as DifferentialAttention
 from attentropy.nn.layers.recent import GatedAttention as GatedAttention
 from attentropy.nn.layers.recent import ScaleInvariantAttention as ScaleInvariantAttention

@@ -1,13 +1,16 @@
-"""Scans side by side, as the page shows them: what each head did, and how much it changed."""
+"""Scans and runs side by side, as the page shows them: what each head did, and how it changed."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from attentropy.core.errors import ArgumentError
 from attentropy.report.page import render
-from attentropy.report.payload import DESCRIBED, SHOWN, rounded
+from attentropy.report.payload import ALL_DESCRIBED, rounded, tables
+from attentropy.report.run import NUMBERS, headline, thin, thinned_losses
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Measure, Scan
+from attentropy.training.runstore import StoredRun
 
 
 class NamedScan(NamedTuple):
@@ -15,6 +18,16 @@ class NamedScan(NamedTuple):
 
     name: str
     scan: Scan
+
+
+class NamedRun(NamedTuple):
+    """A training run, and the name that tells it from the others."""
+
+    name: str
+    run: StoredRun
+
+
+Compared = NamedScan | NamedRun
 
 
 class HeadChange(NamedTuple):
@@ -31,108 +44,121 @@ class HeadChange(NamedTuple):
         return self.after - self.before
 
 
-def comparison_page(scans: Sequence[NamedScan]) -> str:
-    """Two scans or more as the text of one HTML file.
+def comparison_page(scans: Sequence[Compared]) -> str:
+    """Two scans or runs, or more, as the text of one HTML file.
 
     Args:
         scans: in the order in which they are shown; the first is what others are compared with.
     """
-    names = [one.name for one in scans]
     return render(
         comparison_payload(scans),
-        title=f"{' · '.join(names)} · attention compared",
-        summary=[f"{one.name}: {words.headline(one.scan)}" for one in scans],
+        title=f"{' · '.join(one.name for one in scans)} · attention compared",
+        summary=[f"{one.name}: {_headline(one)}" for one in scans],
     )
 
 
-def comparison_payload(scans: Sequence[NamedScan]) -> dict[str, Any]:
+def comparison_payload(scans: Sequence[Compared]) -> dict[str, Any]:
     """What report/assets/comparison.js reads.
 
     Args:
-        scans: two or more.
+        scans: two or more scans or runs.
     """
     if len(scans) < 2:
         raise ArgumentError("scans", "two or more", len(scans))
     return {
         "kind": "comparison",
-        "statistics": [DESCRIBED[name] for name in SHOWN],
-        "scans": [_one(one) for one in scans],
+        "statistics": ALL_DESCRIBED,
+        "entries": [
+            _scan(one) if isinstance(one, NamedScan) else _run(one, most=NUMBERS // len(scans))
+            for one in scans
+        ],
     }
-
-
-def unique_names(names: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Names of scans: those of their models, or of their folders where models are called alike.
-
-    Args:
-        names: of the models.
-        folders: that the scans are in.
-
-    >>> unique_names(["gpt", "gpt", "bert"], ["before", "after", "x"])
-    ['before', 'after', 'bert']
-    >>> unique_names(["gpt", "gpt"], ["a", "a"])
-    ['a', 'a (2)']
-    """
-    chosen = [
-        folder if names.count(name) > 1 else name
-        for name, folder in zip(names, folders, strict=True)
-    ]
-    before = [chosen[:i].count(name) for i, name in enumerate(chosen)]
-    return [f"{name} ({n + 1})" if n else name for name, n in zip(chosen, before, strict=True)]
 
 
 def common_length(scans: Sequence[Scan]) -> int | None:
     """The longest length that all of them have; None if they share none."""
-    shared = set.intersection(*(set(scan.lengths) for scan in scans))
+    shared = set.intersection(*(set(scan.lengths) for scan in scans)) if scans else set()
     return max(shared, default=None)
 
 
-def head_changes(first: Scan, other: Scan, *, statistic: str = "entropy") -> list[HeadChange]:
-    """How every head differs at the longest length both scans have, the largest change first.
+def head_changes(
+    first: Scan | StoredRun, other: Scan | StoredRun, *, statistic: str = "entropy"
+) -> list[HeadChange]:
+    """How every head differs, the largest change first.
 
-    Empty if they share no length, or if their layers and heads are others.
+    Scans are compared at the longest length that both have, a run by its last sample. Empty if
+    scans share no length, if a run has no sample, or if layers and heads are others.
 
     Args:
         first: what is compared with.
-        other: the other scan.
+        other: the other scan or run.
         statistic: a name of the table of statistics.
     """
-    length = common_length((first, other))
-    if length is None or _shape(first) != _shape(other):
+    length = common_length([one for one in (first, other) if isinstance(one, Scan)])
+    a, b = (_table(one, length, statistic) for one in (first, other))
+    if [len(row) for row in a] != [len(row) for row in b]:
         return []
-    a, b = (_at(scan, length).table(statistic) for scan in (first, other))
     found = [
         HeadChange(layer, head, before, after)
         for layer, rows in enumerate(zip(a, b, strict=True))
         for head, (before, after) in enumerate(zip(*rows, strict=True))
-        if before is not None and after is not None
+        if before is not None and after is not None and math.isfinite(after - before)
     ]
     return sorted(found, key=lambda one: -abs(one.change))
 
 
-def _shape(scan: Scan) -> list[int]:
-    return [layer.heads for layer in scan.layers]
+def _table(
+    entry: Scan | StoredRun, length: int | None, statistic: str
+) -> Sequence[Sequence[float | None]]:
+    """The numbers by layer and head, at a length or of the last sample; empty if there are none."""
+    if isinstance(entry, StoredRun):
+        found = entry.metrics.get(statistic)
+        return found[-1] if found else []
+    return [] if length is None else _at(entry, length).table(statistic)
 
 
 def _at(scan: Scan, length: int) -> Measure:
     return next(measure for measure in scan.measures if measure.length == length)
 
 
-def _one(named: NamedScan) -> dict[str, Any]:
+def _headline(entry: Compared) -> str:
+    return words.headline(entry.scan) if isinstance(entry, NamedScan) else headline(entry.run)
+
+
+def _scan(named: NamedScan) -> dict[str, Any]:
     scan = named.scan
     return {
         "name": named.name,
-        "model": scan.model.name,
-        "created": scan.created,
         "headline": words.headline(scan),
         "tiles": [tile._asdict() for tile in words.tiles(scan)],
         "layers": [{"name": layer.place, "heads": layer.heads} for layer in scan.layers],
         "lengths": scan.lengths,
         "measures": [
             {
-                "length": measure.length,
                 "perplexity": rounded(measure.perplexity, 5),
-                "statistics": {name: rounded(measure.table(name), 5) for name in SHOWN},
+                "statistics": tables(measure, scan),
             }
             for measure in scan.measures
         ],
+    }
+
+
+def _run(named: NamedRun, *, most: int) -> dict[str, Any]:
+    run = named.run
+    each = max(1, sum(run.heads) * len(run.metrics))
+    kept = thin(len(run.steps), max(2, most // each))
+    return {
+        "name": named.name,
+        "headline": headline(run),
+        "tiles": [],
+        "layers": [
+            {"name": name, "heads": heads}
+            for name, heads in zip(run.layers, run.heads, strict=True)
+        ],
+        "steps": [run.steps[i] for i in kept],
+        "measures": [
+            {"statistics": {name: rounded(table[i], 5) for name, table in run.metrics.items()}}
+            for i in kept
+        ],
+        "losses": rounded([list(point) for point in thinned_losses(run.losses)], 5),
     }

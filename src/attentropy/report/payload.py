@@ -1,52 +1,99 @@
 """A scan as the page shows it: numbers and sentences, rounded so that the page stays small."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
 
+from attentropy.core.statistic import Statistic
 from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
 from attentropy.report.page import render
 from attentropy.report.predictions import predict
+from attentropy.report.text import text_payload
 from attentropy.scans.judging import words
 from attentropy.scans.schema import PLAN, Measure, Scan
 
 SHOWN = tuple(name for name, one in TABLE.items() if one.shown)
+SLOPE = Statistic(
+    name="slope",
+    symbol="dH / d log n",
+    label="Slope of entropy",
+    formula="dH / d log n",
+    meaning="How entropy grows with the length n of the text: 0 is invariant, 1 spreads over all "
+    "keys. The same at every length.",
+    low="falls",
+    high="spreads",
+)
 DESCRIBED = {name: {**to_builtins(one), "shades": one.shades} for name, one in TABLE.items()}
+ALL_DESCRIBED = [*DESCRIBED.values(), {**to_builtins(SLOPE), "shades": SLOPE.shades}]
 MAP_BUDGET = 500_000  # characters of attention maps in one page
 
 
-def scan_page(scan: Scan, other: Scan | None = None, *, live: str = "") -> str:
+def scan_page(
+    scan: Scan, other: Scan | None = None, *, names: Sequence[str] = (), live: str = ""
+) -> str:
     """The report of a scan, as the text of one HTML file.
 
     Args:
         scan: what was measured.
         other: another scan to compare it with.
+        names: of the two scans, where their models are called alike; by default those of the
+            models, with the times of the scans if they are alike.
         live: the address that says when the scan last changed, on a page that is served.
     """
     summary = [words.headline(scan), *words.sentences(scan)]
     title = f"{scan.model.name} · attention scan"
-    return render(scan_payload(scan, other), title=title, summary=summary, live=live)
+    payload = scan_payload(scan, other, names=names)
+    return render(payload, title=title, summary=summary, live=live)
 
 
-def scan_payload(scan: Scan, other: Scan | None = None) -> dict[str, Any]:
+def scan_payload(
+    scan: Scan, other: Scan | None = None, *, names: Sequence[str] = ()
+) -> dict[str, Any]:
     """What report/assets reads.
 
     Args:
         scan: what was measured.
         other: another scan to compare it with.
+        names: of the two scans, where their models are called alike.
     """
+    both = [scan] if other is None else [scan, other]
+    folders = names or [f"{one.model.name}, {one.created}" for one in both]
+    called = unique_names([one.model.name for one in both], folders)
     return {
         "kind": "scan",
-        "statistics": [DESCRIBED[name] for name in SHOWN],
-        "scan": _one(scan, maps=True),
-        "other": None if other is None else _one(other, maps=False),
+        "statistics": ALL_DESCRIBED,
+        "scan": _one(scan, called[0], maps=True),
+        "other": None if other is None else _one(other, called[1], maps=False),
+        "text": None if scan.text is None else text_payload(scan.text, name=scan.model.name),
     }
 
 
-def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
+def unique_names(names: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """Names of scans: those of their models, or of their folders where models are called alike.
+
+    Args:
+        names: of the models.
+        folders: that the scans are in.
+
+    >>> unique_names(["gpt", "gpt", "bert"], ["before", "after", "x"])
+    ['before', 'after', 'bert']
+    >>> unique_names(["gpt", "gpt"], ["a", "a"])
+    ['a', 'a (2)']
+    """
+    chosen = [
+        folder if names.count(name) > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    before = [chosen[:i].count(name) for i, name in enumerate(chosen)]
+    return [f"{name} ({n + 1})" if n else name for name, n in zip(chosen, before, strict=True)]
+
+
+def _one(scan: Scan, name: str, *, maps: bool) -> dict[str, Any]:
     home = words.home(scan)
     return {
+        "name": name,
         "model": to_builtins(scan.model),
         "input": to_builtins(scan.input),
         "facts": _facts(scan),
@@ -59,7 +106,7 @@ def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
         ],
         "lengths": scan.lengths,
         "home": scan.measures.index(home) if home else 0,
-        "measures": [_measure(measure) for measure in scan.measures],
+        "measures": [_measure(measure, scan) for measure in scan.measures],
         "slopes": rounded(to_builtins(scan.slopes), 4),
         "findings": to_builtins(scan.findings),
         "advice": to_builtins(scan.advice),
@@ -67,6 +114,7 @@ def _one(scan: Scan, *, maps: bool) -> dict[str, Any]:
         "remedies": [
             {**rounded(to_builtins(one), 5), "helps": one.change.helps} for one in scan.remedies
         ],
+        "coverage": to_builtins(scan.coverage),
         "plan": None if scan.plan is None else _plan(scan.plan, scan),
         "predictions": rounded(predict(scan), 4),
         "maps": _maps(scan) if maps else None,
@@ -87,7 +135,19 @@ def _facts(scan: Scan) -> dict[str, Any]:
     }
 
 
-def _measure(measure: Measure) -> dict[str, Any]:
+def tables(measure: Measure, scan: Scan) -> dict[str, Any]:
+    """Every statistic of every head, by name, layer and head; the slopes of the scan with them.
+
+    Args:
+        measure: of one length.
+        scan: that has it.
+    """
+    slopes = [[slope.value for slope in layer] for layer in scan.slopes]
+    found = {name: rounded(measure.table(name), 5) for name in TABLE}
+    return found | ({SLOPE.name: rounded(slopes, 4)} if slopes else {})
+
+
+def _measure(measure: Measure, scan: Scan) -> dict[str, Any]:
     return {
         "length": measure.length,
         "sequences": measure.sequences,
@@ -96,7 +156,7 @@ def _measure(measure: Measure) -> dict[str, Any]:
         "loss": rounded(measure.loss, 5),
         "perplexity": rounded(measure.perplexity, 5),
         "loss_by_position": rounded(to_builtins(measure.loss_by_position), 5),
-        "statistics": {name: rounded(measure.table(name), 5) for name in SHOWN},
+        "statistics": tables(measure, scan),
         "profiles": rounded(to_builtins(measure.profiles), 4),
     }
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from attentropy.core.notebook.words import plural
 from attentropy.report.page import render
 from attentropy.report.payload import DESCRIBED, SHOWN, rounded
+from attentropy.training.episodes import episodes_of
 from attentropy.training.runstore import StoredRun
 
 NUMBERS = 150_000  # of all metrics in one page; of a longer run blocks of samples are read
@@ -30,12 +32,12 @@ def headline(run: StoredRun) -> str:
     if not run.steps:
         return "Nothing is recorded yet."
     until = f"by step {run.steps[-1]:,}"
-    serious = [alert for alert in run.alerts if alert.severity != "note"]
+    serious = [one for one in episodes_of(run) if one.severity != "note"]
     if not serious:
         return f"Attention is calm {until}."
-    first = min(serious, key=lambda alert: alert.step)
-    count = f"{len(serious):,} alarm{'s' if len(serious) > 1 else ''}"
-    return f"{first.name.capitalize()} since step {first.step:,}; {count} {until}."
+    first = min(serious, key=lambda one: one.first)
+    count = plural(len(serious), "alarm")
+    return f"{first.name.capitalize()} since step {first.first:,}; {count} {until}."
 
 
 def run_payload(run: StoredRun) -> dict[str, Any]:
@@ -60,8 +62,9 @@ def run_payload(run: StoredRun) -> dict[str, Any]:
             "metrics": {name: rounded([run.metrics[name][i] for i in kept], 4) for name in shown},
             "lows": {name: rounded(_extremes(run, name, kept, min), 4) for name in shown},
             "highs": {name: rounded(_extremes(run, name, kept, max), 4) for name in shown},
-            "losses": rounded([list(point) for point in _thinned_losses(run.losses)], 5),
+            "losses": rounded([list(point) for point in thinned_losses(run.losses)], 5),
             "alerts": to_builtins(run.alerts),
+            "episodes": to_builtins(episodes_of(run)),
         },
     }
 
@@ -98,7 +101,12 @@ def thin(count: int, most: int) -> list[int]:
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
-def _thinned_losses(losses: list[tuple[int, float]]) -> list[tuple[int, float | None]]:
+def thinned_losses(losses: list[tuple[int, float]]) -> list[tuple[int, float | None]]:
+    """As many losses as a curve can show; not finite is None.
+
+    Args:
+        losses: (step, loss) each.
+    """
     return [
         (losses[i][0], losses[i][1] if math.isfinite(losses[i][1]) else None)
         for i in thin(len(losses), LOSSES)

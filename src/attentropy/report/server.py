@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attentropy.core.errors import ArgumentError, AttentropyError
-from attentropy.report import run_page, scan_page, shelf
+from attentropy.report import run_page, shelf
 from attentropy.report.answers import Answers
 from attentropy.report.page import render
 from attentropy.report.run import run_payload
@@ -41,16 +41,25 @@ def application(root: Path, *, host: str = "127.0.0.1") -> Any:
         root: the folder.
         host: the address that it will listen on.
     """
+    if not root.is_dir():
+        raise ArgumentError("DIR", "a folder", root)
+    return guarded(_routes(root.resolve()), host=host)
+
+
+def guarded(routes: list[Any], *, host: str) -> Any:
+    """A Starlette application that answers requests for its own host only.
+
+    Args:
+        routes: of the application.
+        host: the address that it will listen on.
+    """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    if not root.is_dir():
-        raise ArgumentError("DIR", "a folder", root)
     trusted = ["127.0.0.1", "localhost", "[::1]"] if is_loopback(host) else ["*"]
     return Starlette(
-        routes=_routes(root.resolve()),
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=trusted)],
+        routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=trusted)]
     )
 
 
@@ -138,7 +147,7 @@ def _json(value: dict[str, Any]) -> str:
 
 def _scan(entry: shelf.ShelfEntry) -> str:
     scan = shelf.load_scan(entry)
-    return scan_page(scan, live="" if scan.complete else _address("scan", entry))
+    return shelf.page_of(scan, entry.path, live="" if scan.complete else _address("scan", entry))
 
 
 def _run(entry: shelf.ShelfEntry) -> str:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attentropy.core.errors import AttentropyError
+from attentropy.core.notebook.words import plural
+from attentropy.report.payload import scan_page
 from attentropy.report.run import NUMBERS, headline
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan, decode
+from attentropy.scans.store import folder_name, load_compared
 from attentropy.training.runstore import StoredRun, is_run, read
 from attentropy.training.runstore.files import changed, is_regular
 
@@ -79,6 +82,21 @@ def load_scan(entry: ShelfEntry) -> Scan:
     return decode(entry.path.read_bytes(), name=entry.id)
 
 
+def page_of(scan: Scan, path: Path, *, live: str = "") -> str:
+    """The report of a stored scan, beside the scan that it was compared with.
+
+    Args:
+        scan: what was read.
+        path: the scan.json that it was read from, or its folder.
+        live: as for scan_page().
+    """
+    folder = path if path.is_dir() else path.parent
+    kept = load_compared(folder) if path in (folder, folder / "scan.json") else None
+    name, other = kept or ("", None)
+    names = (folder_name(path), name) if other is not None else ()
+    return scan_page(scan, other, names=names, live=live)
+
+
 def load_run(entry: ShelfEntry) -> StoredRun:
     """Read the entry's run."""
     return read(entry.path, most=NUMBERS)
@@ -112,7 +130,7 @@ def _scan(scan: Scan) -> dict[str, Any]:
     return {
         "name": scan.model.name,
         "headline": words.headline(scan),
-        "facts": [words.plural(scan.heads, "head"), f"lengths {lengths}", scan.created],
+        "facts": [plural(scan.heads, "head"), f"lengths {lengths}", scan.created],
         "running": not scan.complete,
     }
 
@@ -123,9 +141,9 @@ def _run(run: StoredRun) -> dict[str, Any]:
         "name": run.name,
         "headline": headline(run),
         "facts": [
-            words.plural(sum(run.heads), "head"),
+            plural(sum(run.heads), "head"),
             step,
-            words.plural(len(run.alerts), "alarm"),
+            plural(len(run.alerts), "alarm"),
         ],
         "running": run.running,
     }

@@ -3,6 +3,7 @@
 import datetime
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,59 +12,26 @@ from torch import Tensor, nn
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
+from attentropy.models.progress import Cost, Listener, counted
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
 from attentropy.scans.judging.judge import concluded, judge
-from attentropy.scans.judging.remedies import candidates, planned, tried
+from attentropy.scans.judging.remedies import candidates, largest_logit, planned, tried
 from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
 from attentropy.scans.measuring.measure import measure
 from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
+from attentropy.scans.texts.beginning import beginning
 
 Keep = Callable[[Scan], object]
-
-
-class Listener:
-    """Is told how far a scan is; this one does nothing with it."""
-
-    def stage(self, text: str) -> None:
-        """A new part of the work begins.
-
-        Args:
-            text: what is done now.
-        """
-
-    def begin(self, total: int) -> None:
-        """The amount of work is known.
-
-        Args:
-            total: the amount of work.
-        """
-
-    def more(self, work: int) -> None:
-        """There is more work than was known when it began.
-
-        Args:
-            work: the amount that comes on top.
-        """
-
-    def advance(self, work: int) -> None:
-        """So much of the work is done.
-
-        Args:
-            work: the amount that was done since the last call.
-        """
-
-    def say(self, text: str) -> None:
-        """Something that the user should know now.
-
-        Args:
-            text: a sentence.
-        """
+PROBED = 4 * WINDOWS * WINDOW  # tokens of the distance probe, at most: three gaps beside none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +106,7 @@ def scan(
     asked = spans.default(about, len(ids)) if lengths is None else spans.check(lengths)
     wanted, skipped = spans.usable(asked, about, len(ids))
     if calibrate:
-        calibration.check(model, about, ids, wanted)
+        calibration.check(model, about, ids, wanted, skipped)
     windows = spans.Windows.of(
         ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
     )
@@ -149,6 +117,7 @@ def scan(
     found = work.assemble(complete=True)
     work.listener.stage("drawing attention maps")
     found.maps = draw_maps(model, ids[: found.lengths[-1]], found.layers, label=provenance.label)
+    found.text = beginning(model, text, label=provenance.label, length=found.lengths[-1])
     if calibrate:
         work.listener.stage("calibrating")
         found.plan = calibration.calibrated(model, windows, found)
@@ -168,31 +137,33 @@ class _Work:
     skipped: list[Skipped]
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
+    coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.balance = balance(self.model)
+        self.cost = Cost(self.model)
+        self.planned = 0
 
     @property
     def seconds(self) -> float:
         """How long it took so far."""
         return round(time.perf_counter() - self.provenance.began, 3)
 
-    def amount(self, length: int, tokens: int | None = None) -> int:
-        """Tokens weighed by what they cost: the attention of a token grows with the length."""
-        if tokens is None:
-            tokens = sum(window.numel() for window in self.text.cut(length))
-        return round(tokens * (1 + length / self.balance))
+    def amount(self, length: int) -> int:
+        """What it costs to read all windows of a length."""
+        return self.cost.of(self.text.rows(length).numel(), length=length)
 
     def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
         """Measure every length that was not done before; `keep` gets the scan after each."""
         for skip in self.skipped:
             self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
-        self.listener.begin(sum(self.amount(length) for length in lengths))
         known = {measure.length: measure for measure in (done.measures if done else ())}
+        self.coverage = done.coverage if done else []
+        self.planned = self._beyond(lengths[-1])
+        new = sum(self.amount(length) for length in lengths if length not in known)
+        self.listener.begin(new + self.planned)
         for length in lengths:
             if length in known:
                 self.measures.append(known[length])
-                self.listener.advance(self.amount(length))
             else:
                 self._measure(length)
             if keep is not None and self.measures:
@@ -204,9 +175,9 @@ class _Work:
     def _measure(self, length: int) -> None:
         """Measure a length, or note why the model refuses it."""
         self.listener.stage(f"length {length:,}")
-        tick = lambda tokens: self.listener.advance(self.amount(length, tokens))  # noqa: E731
         try:
-            found = measure(self.model, self.text.cut(length), tick=tick)
+            with self._counted(self.amount(length), self.text.rows(length).numel()):
+                found = measure(self.model, self.text.cut(length))
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
@@ -216,6 +187,7 @@ class _Work:
             self.losses[length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
         self.measures.append(found.measure)
+        self.coverage = found.coverage
 
     def conclude(self, scan: Scan) -> None:
         """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
@@ -224,35 +196,64 @@ class _Work:
         if trained is not None and known and longest.length > trained + len(self.text.end):
             self._look_beyond(scan, longest.length, trained)
         judge(scan)
+        self.listener.more(-self.planned)
+        self.planned = 0
 
     def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
         self.listener.stage(f"beyond {trained:,}, beside truncation")
-        whole, advance = self.losses.get(length), self.listener.advance
-        self.listener.more(self._truncated(length, trained))
-        beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
-        advance(self._truncated(length, trained))
+        windows, whole = self.text.rows(length), self.losses.get(length)
+        self._expect(self._truncated(length, trained))
+        with self._counted(self._truncated(length, trained), _read_twice(windows, trained)):
+            beyond = Beyond(self.model, self.text, length, trained=trained, whole=whole)
         excess, cause = beyond.excess(), None
         noticed = beyond.noticed_at()
         if noticed is not None:
             self.listener.stage("probing distance and number")
-            self.listener.more(self.amount(length))
-            cause = beyond.why()
-            advance(self.amount(length))
+            self._expect(self._probed(length))
+            with self._counted(self._probed(length), windows.numel() + PROBED):
+                cause = beyond.why()
         scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
         if noticed is not None or scan.plan is not None:
             self.listener.stage("trying remedies")
-            folder = self.provenance.folder
-            # a plan that is asked for is offered beside what else may help, never alone
-            wanted = [*candidates(self.model, trained, length, cause, folder=folder)]
-            if scan.plan is not None:
-                wanted.append(planned(scan.plan, folder))
-            self.listener.more(len(wanted) * self.amount(length))
-            scan.remedies = tried(beyond, wanted, tick=lambda: advance(self.amount(length)))
+            self._try(scan, beyond, cause)
+
+    def _try(self, scan: Scan, beyond: Beyond, cause: Cause | None) -> None:
+        """Every remedy; a plan that is asked for is offered beside the others, never alone."""
+        folder, length = self.provenance.folder, beyond.length
+        most = largest_logit(scan)
+        wanted = [
+            *candidates(self.model, beyond.trained, length, cause, most=most, folder=folder),
+            *([] if scan.plan is None else [planned(scan.plan, folder)]),
+        ]
+        work = len(wanted) * self.amount(length)
+        self._expect(work)
+        with self._counted(work, len(wanted) * beyond.rows.numel()):
+            scan.remedies = tried(beyond, wanted)
+
+    def _beyond(self, length: int) -> int:
+        """What is expected to come after the measures: as if the longest length would break."""
+        trained = self.provenance.model.trained_length
+        if trained is None or length <= trained:
+            return 0
+        remedies = len([*candidates(self.model, trained, length, None, most=1.0)])
+        reading = self._truncated(length, trained) + self._probed(length)
+        return reading + remedies * self.amount(length)
+
+    def _expect(self, work: int) -> None:
+        """So much of the work comes now, planned or not."""
+        self.listener.more(max(0, work - self.planned))
+        self.planned = max(0, self.planned - work)
+
+    def _counted(self, work: int, tokens: int) -> AbstractContextManager[None]:
+        return counted(self.model, self.listener, work=work, tokens=tokens)
 
     def _truncated(self, length: int, trained: int) -> int:
-        """What reading with truncation costs: windows of the trained length overlap by a half."""
-        windows = len(self.text.rows(length))
-        return self.amount(trained, 2 * windows * (length - trained))
+        """What reading with truncation costs."""
+        return self.cost.of(_read_twice(self.text.rows(length), trained), length=trained)
+
+    def _probed(self, length: int) -> int:
+        """What the two probes cost: long windows once more, and short ones with gaps."""
+        return self.amount(length) + self.cost.of(PROBED, length=WINDOW)
 
     def _refused(self, length: int, error: Exception) -> None:
         if not self.measures:
@@ -283,24 +284,15 @@ class _Work:
             slopes=[],
             findings=[],
             advice=[],
+            coverage=self.coverage,
         )
         judge(found)
         return found
 
 
-def balance(model: nn.Module) -> float:
-    """The length at which the attention of a token costs as much as all else.
-
-    A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
-    average in L layers of width w.
-
-    Args:
-        model: the model.
-    """
-    config = getattr(model, "config", None)
-    width, layers = (getattr(config, name, 0) for name in ("hidden_size", "num_hidden_layers"))
-    size = sum(parameter.numel() for parameter in model.parameters())
-    return size / (width * layers) if width and layers and size else 2048.0
+def _read_twice(windows: Tensor, trained: int) -> int:
+    """Tokens read with truncation: windows of the trained length overlap by a half."""
+    return 2 * len(windows) * (windows.shape[1] - trained)
 
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:

@@ -17,9 +17,12 @@ from attentropy.models.losses.buckets import Bucket
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import Paired
 from attentropy.models.plan import Plan
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Profile
 from attentropy.models.slope import Slope
 from attentropy.scans.errors import ScanError
+from attentropy.scans.texts import records
+from attentropy.scans.texts.records import TextTable
 
 HeadTable = list[list[float | None]]
 
@@ -194,11 +197,12 @@ class Maps(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         length: the number of tokens that the maps show.
-        side: the number of cells in a row; each is the mean weight of its block of tokens.
+        side: the number of cells in a row; each is one weight, or the mean of a block of tokens
+            where `length` is larger.
         labels: the token at the start of each row.
         data: "layer.head" to base64 of zlib-compressed bytes, side * side of them, row by row:
             255 * sqrt(weight / largest weight).
-        peak: "layer.head" to the largest pooled weight.
+        peak: "layer.head" to the largest weight.
     """
 
     length: int
@@ -236,8 +240,10 @@ class Scan(
         advice: what helps, of what was tried.
         plan: the scales that hold the entropy, with their effects, if they were asked for.
         maps: small attention maps.
+        text: the beginning of the text, and where heads look in it.
         verdict: what it comes to; None while the scan goes on.
         remedies: all that was tried, the best first.
+        coverage: what was seen of each module with attention, at the last length measured.
     """
 
     version: Literal[2] = 2
@@ -258,8 +264,10 @@ class Scan(
     advice: list[Advice]
     plan: Plan | None = None
     maps: Maps | None = None
+    text: TextTable | None = None
     verdict: Verdict | None = None
     remedies: list[Remedy] = []
+    coverage: list[ModuleCoverage] = []
 
     def _repr_html_(self) -> str:
         from attentropy.scans.judging import words
@@ -342,6 +350,8 @@ def check(scan: Scan) -> None:
         raise ScanError("slopes must have one entry per head of every layer")
     for finding in scan.findings:
         _check_heads(finding, heads)
+    if scan.text is not None:
+        records.check(scan.text)
     if scan.maps is not None and not 1 <= scan.maps.side <= 256:
         raise ScanError("maps.side must be between 1 and 256, got {side}", side=scan.maps.side)
 

@@ -10,18 +10,19 @@ from attentropy.scans.errors import NoSuchScan, ScanError
 from attentropy.scans.schema import Scan, decode, encode
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | str) -> None:
     """Write `data` to `path`; on any failure the old file, or none, is left.
 
     Args:
         path: the file.
-        data: its content.
+        data: its content; a string is written in UTF-8, with "?" for what UTF-8 does not have.
     """
+    content = data.encode("utf-8", "replace") if isinstance(data, str) else data
     folder = path.parent
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
@@ -56,6 +57,60 @@ def load(path: Path) -> Scan:
     except FileNotFoundError as error:
         raise NoSuchScan("{path} does not exist", path=inside) from error
     return decode(data, name=str(inside))
+
+
+COMPARED = "compared"
+"""The folder beside a scan.json that holds the scan it is shown beside, by its name."""
+
+
+def save_compared(folder: Path, name: str, other: Scan) -> None:
+    """Keep the scan that the one in `folder` is compared with, so that later reports have it.
+
+    Args:
+        folder: of the scan.
+        name: how the other scan is called.
+        other: the other scan.
+    """
+    forget_compared(folder)
+    (folder / COMPARED).mkdir(exist_ok=True)
+    write_atomically(folder / COMPARED / f"{name}.json", encode(other))
+
+
+def load_compared(folder: Path) -> tuple[str, Scan] | None:
+    """The scan that the one in `folder` is compared with, and its name; None if there is none.
+
+    Args:
+        folder: of the scan.
+    """
+    found = sorted((folder / COMPARED).glob("*.json"))
+    return (found[0].stem, load(found[0])) if found else None
+
+
+def forget_compared(folder: Path) -> None:
+    """Remove the comparison of an earlier scan in `folder`.
+
+    Args:
+        folder: of the scan.
+    """
+    for path in (folder / COMPARED).glob("*.json"):
+        path.unlink()
+    with suppress(OSError):
+        (folder / COMPARED).rmdir()
+
+
+def folder_name(path: Path) -> str:
+    """How the scan at `path` is called by its place: the folder's name, or the file's.
+
+    Args:
+        path: a folder with a scan.json, or a file.
+
+    >>> folder_name(Path("/runs/before/scan.json")), folder_name(Path("/runs/gpt.scan.json"))
+    ('before', 'gpt')
+    """
+    whole = path.resolve()
+    if whole.is_dir():
+        return whole.name
+    return whole.parent.name if whole.name == "scan.json" else whole.name.split(".")[0]
 
 
 @contextmanager

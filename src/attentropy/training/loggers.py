@@ -1,7 +1,7 @@
 """Loggers: what a monitor writes to. Each is a callable (metrics, step).
 
     JSONLines("run.jsonl")            one line per sample
-    TensorBoard("runs/first")         scalars, and an image of layers by heads
+    TensorBoard("runs/first")         scalars, heat maps of layers by heads, hyperparameters
     Tracker(wandb)                    anything with log(dict, step=...): wandb, trackio
 
 The run store, attentropy.training.runstore.RunStore, is one too. A logger may also have
@@ -11,22 +11,17 @@ The run store, attentropy.training.runstore.RunStore, is one too. A logger may a
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-import torch
-
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
-from attentropy.core.statistics import TABLE, HeadRow
+from attentropy.training.pictures import PICTURED, heat_map
 
 Logger = Callable[[dict[str, Any], int], None]
 
-IMAGES = {
-    name: shades for name, one in TABLE.items() if one.logged and (shades := one.shades) is not None
-}
-CELL = 12  # pixels of a head in an image
+Setting = bool | int | float | str
 
 
 def by_old_name(
@@ -73,9 +68,15 @@ def _finite(value: Any) -> Any:
 
 
 class TensorBoard:
-    """Writes scalars, and images of layers by heads, to a SummaryWriter or a directory for one."""
+    """Writes scalars, heat maps of layers by heads, alarms and a table of hyperparameters.
 
-    def __init__(self, writer: Any) -> None:
+    Args:
+        writer: a SummaryWriter, or a directory for one.
+        hparams: hyperparameters of the run, such as {"lr": 3e-4}; the HParams tab lists them with
+            the number of layers and heads, beside the latest means over heads.
+    """
+
+    def __init__(self, writer: Any, *, hparams: Mapping[str, Setting] | None = None) -> None:
         if isinstance(writer, str | Path):
             try:
                 from torch.utils.tensorboard import SummaryWriter
@@ -86,39 +87,41 @@ class TensorBoard:
         if not hasattr(writer, "add_scalar"):
             rule = "a directory or a SummaryWriter"
             raise ArgumentTypeError("TensorBoard: writer", rule, repr(writer))
-        self.writer = writer
+        for name, value in (hparams or {}).items():
+            if not isinstance(value, bool | int | float | str):
+                rule = "numbers, texts and booleans by name"
+                raise ArgumentTypeError("TensorBoard: hparams", rule, f"{name} = {value!r}")
+        self.writer, self.hparams = writer, dict(hparams or {})
+        self._end: Any = None
 
     def __call__(self, metrics: dict[str, Any], step: int) -> None:
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
         rows = getattr(metrics, "rows", ())
-        for name, (low, high) in IMAGES.items() if rows else ():
-            picture = image(rows, name, low=low, high=high)
-            self.writer.add_image(f"attn/heads/{name}", picture, step, dataformats="HW")
+        for name, (low, high) in PICTURED.items() if rows else ():
+            picture = heat_map(rows, name, low=low, high=high)
+            self.writer.add_image(f"attn/heads/{name}", picture, step, dataformats="HWC")
         for alert in getattr(metrics, "alerts", ()):
             self.writer.add_text("attn/alerts", alert.text, step)
+        if self._end is None and getattr(self.writer, "file_writer", None) is not None:
+            self._summarize(metrics)
 
     def close(self) -> None:
         """Write what is left."""
+        if self._end is not None:
+            self.writer.file_writer.add_summary(self._end)
         self.writer.flush()
 
+    def _summarize(self, metrics: dict[str, Any]) -> None:
+        """Write the table of hyperparameters; its metrics are scalars that are written anyway."""
+        from torch.utils.tensorboard.summary import hparams
 
-def image(rows: Sequence[HeadRow], name: str, *, low: float, high: float) -> torch.Tensor:
-    """Layers down, heads across: a grey picture [H,W] of a statistic.
-
-    Args:
-        rows: the rows of all heads.
-        name: the name of the statistic.
-        low: the value that is black.
-        high: the value that is white.
-    """
-    places = max(row.index for row in rows) + 1
-    heads = max(row.head for row in rows) + 1
-    picture = torch.zeros(places, heads)
-    for row in rows:
-        picture[row.index, row.head] = (row[name] - low) / (high - low)
-    picture = picture.nan_to_num(0.0).clamp(0, 1)
-    return picture.repeat_interleave(CELL, 0).repeat_interleave(CELL, 1)
+        rows = getattr(metrics, "rows", ())
+        sizes = {"attn/layers": len({row.index for row in rows}), "attn/heads": len(rows)}
+        means = {name: value for name, value in metrics.items() if name.endswith("/mean")}
+        *begin, self._end = hparams({**self.hparams, **sizes}, means)
+        for summary in begin:
+            self.writer.file_writer.add_summary(summary)
 
 
 class Tracker:

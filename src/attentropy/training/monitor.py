@@ -186,6 +186,10 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._pending = None  # others may never send theirs, and the error must not wait
+            if self._shared is not None:
+                self._shared.reducer.tell(error)
         self.close()
 
     def _chosen(self, loggers: Sequence[Logger] | None, name: str | None) -> list[Logger]:

@@ -8,13 +8,14 @@ CALM = 10  # samples in a row without ringing, after which a head has recovered
 class Ringing:
     """What one alarm has told of so far.
 
-    A head is told of once, until it has recovered: it was quiet for `calm` samples in a row. While
-    heads are ringing, others that join them are told of together, when they are at least as many as
-    were told of before. So one event gives one alert, or a few where it spreads, and not one for
-    every head.
+    A head is told of once, until it has recovered: it was quiet for `calm` samples in a row, and
+    for twice as many each time it is told of again, so that a head at the edge is told of ever
+    less. While heads are ringing, others that join them are told of together, when they are at
+    least as many as were told of before. So one event gives one alert, or a few where it spreads,
+    and not one for every head.
 
     Args:
-        calm: number of quiet samples after which a head has recovered.
+        calm: number of quiet samples after which a head has recovered for the first time.
 
     >>> ringing = Ringing()
     >>> [sorted(ringing.news(heads)) for heads in ("a", "ab", "abc", "abcd", "")]
@@ -24,6 +25,7 @@ class Ringing:
     def __init__(self, calm: int = CALM) -> None:
         self.calm = calm
         self._quiet: dict[Hashable, int] = {}  # heads that were told of -> samples without ringing
+        self._told: dict[Hashable, int] = {}  # heads -> how often they were told of
 
     def news(self, ringing: Iterable[Hashable]) -> set[Hashable]:
         """The heads to tell of now.
@@ -33,9 +35,13 @@ class Ringing:
         """
         now = set(ringing)
         quiet = {head: 0 if head in now else n + 1 for head, n in self._quiet.items()}
-        self._quiet = {head: n for head, n in quiet.items() if n < self.calm}
+        self._quiet = {head: n for head, n in quiet.items() if n < self._patience(head)}
         new = now - self._quiet.keys()
         if len(new) < len(self._quiet):
             return set()
         self._quiet |= dict.fromkeys(new, 0)
+        self._told |= {head: self._told.get(head, 0) + 1 for head in new}
         return new
+
+    def _patience(self, head: Hashable) -> int:
+        return self.calm << min(self._told[head] - 1, 40)

@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from attentropy.cli import main
 from attentropy.scans.store import save
 from tests.report.synthetic import make_scan
+from tests.report.synthetic_run import make_run, write_run
 
 
 @pytest.fixture
@@ -50,3 +51,27 @@ def test_mistakes_are_one_sentence(call, tmp_path, arguments, message):
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_are_compared_by_file_folder_or_name(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTROPY_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "alone").mkdir()
+    one, two = make_run(samples=6), make_run(samples=9)
+    write_run(tmp_path / "runs" / "one.db", one)
+    write_run(tmp_path / "alone" / "two.db", two)
+    result = call("one", "alone", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["scans"], found["length"]) == (["one", "two"], None)
+    first = found["changes"][0]
+    entropy = [run.metrics["entropy"][-1][first["layer"]][first["head"]] for run in (one, two)]
+    assert [first["before"], first["after"]] == pytest.approx(entropy, rel=1e-5)
+    assert call(str(tmp_path / "runs" / "one.db"), "two", "before").exit_code == 2
+    mixed = call("before", "one", "--json")
+    assert mixed.exit_code == 0, mixed.output
+    assert json.loads(mixed.stdout)["changes"] == []  # other layers
+    write_run(tmp_path / "alone" / "three.db", two)
+    several = call("alone", "one")
+    assert several.exit_code == 2
+    assert "alone holds 2 runs: name one, such as" in several.stderr

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import main
-from attentropy.scans.store import save
+from attentropy.scans.store import forget_compared, save, save_compared
 from tests.report.synthetic import make_scan
 
 
@@ -22,6 +22,25 @@ def test_a_scan_becomes_a_page_again(scan_file, tmp_path):
     assert f"Report: {tmp_path / 'x.html'}" in result.stdout
     result = CliRunner().invoke(main, ["report", str(scan_file), "--json"])
     assert json.loads(result.stdout) == {"report": str(tmp_path / "scan.html")}
+
+
+def test_a_comparison_that_was_there_stays(scan_file, tmp_path):
+    save_compared(tmp_path, "before", make_scan(layers=2, heads=2, name="kept model", sharpen=0.7))
+    for given in (scan_file, tmp_path):
+        target = tmp_path / "again.html"
+        result = CliRunner().invoke(main, ["report", str(given), "--out", str(target)])
+        assert result.exit_code == 0, result.output
+        page = payload(target.read_text(encoding="utf-8"))
+        assert (page["scan"]["name"], page["other"]["name"]) == (tmp_path.name, "before")
+    forget_compared(tmp_path)
+    CliRunner().invoke(main, ["report", str(scan_file), "--out", str(target)])
+    assert payload(target.read_text(encoding="utf-8"))["other"] is None
+    assert not (tmp_path / "compared").exists()
+
+
+def payload(page):
+    """What the scripts of a page read."""
+    return json.loads(page.split('id="payload">')[1].split("</script>")[0])
 
 
 def test_what_is_neither_run_nor_scan_is_refused(tmp_path):

@@ -220,8 +220,8 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
 
     plain, seen = module.measure, []
 
-    def interrupted(model, windows, *, tick):
-        found = plain(model, windows, tick=tick)
+    def interrupted(model, windows):
+        found = plain(model, windows)
         seen.append(found.measure.length)
         if len(seen) == 2:
             raise KeyboardInterrupt
@@ -261,6 +261,12 @@ def test_compare_puts_the_other_scan_into_the_page(call, tmp_path):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     payload = json.loads(page.split('id="payload">')[1].split("</script>")[0])
     assert payload["other"]["lengths"] == [16, 32]
+    assert (payload["scan"]["name"], payload["other"]["name"]) == ("out", "before")
+    assert call("--lengths", "16,32", "--resume").exit_code == 0  # nothing is left to do
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert '"name":"before"' in page
+    assert call("--lengths", "16,32").exit_code == 0  # another scan, compared with nothing
+    assert not (tmp_path / "out" / "compared").exists()
 
 
 def test_calibration_is_measured_and_its_plan_steers(call, tmp_path):
@@ -288,6 +294,26 @@ def test_calibration_needs_a_longer_length(call, tmp_path):
     message = failed(call("--lengths", "16,32", "--calibrate"))
     assert "--calibrate needs a length beyond 32, got [16, 32]" in message
     assert not (tmp_path / "out").exists()
+
+
+def test_calibration_is_refused_before_the_model_is_loaded(call, tmp_path, monkeypatch):
+    from attentropy.scans.loading import sources
+
+    monkeypatch.setattr(sources, "load", lambda *given, **more: pytest.fail("it was loaded"))
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"max_position_embeddings": 2048}')
+    message = failed(call("--lengths", "64,2048", "--calibrate", model=str(folder)))
+    assert "--calibrate needs a length beyond 2,048, got [64, 2048]" in message
+    message = failed(call("--lengths", "64,256", "--trained", "512", "--calibrate"))
+    assert "--calibrate needs a length beyond 512, got [64, 256]" in message
+    message = failed(call("--lengths", "64", "--calibrate"))
+    assert "--calibrate needs a length beyond 64, got [64]" in message
+
+
+def test_calibration_names_the_lengths_that_were_left_out(call):
+    message = failed(call("--lengths", "16,32,1000000", "--calibrate"))
+    assert "got [16, 32] (1,000,000 is left out: the text has only" in message
 
 
 def test_attention_by_hand_is_scanned_and_reported(call, tmp_path):

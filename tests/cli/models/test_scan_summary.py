@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from attentropy.cli.models.scan_summary import machine, progress, show
-from attentropy.scans.judging.words import plural
-from attentropy.scans.scan import Listener
+from attentropy.core.notebook.words import plural
+from attentropy.models.progress import Listener
 from tests.report.synthetic import make_scan
 
 

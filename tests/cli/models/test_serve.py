@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from attentropy.cli import main
+from attentropy.cli.models.serve import is_model
 from attentropy.scans.store import save
 from tests.report.synthetic import make_scan
 
@@ -56,3 +57,34 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     result = CliRunner().invoke(main, ["serve", str(tmp_path / "absent")])
     assert result.exit_code == 2
     assert "DIR must be a folder, got" in result.stderr
+
+
+def test_a_model_and_a_folder_are_told_apart(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert not is_model(None, given=[])
+    assert is_model(None, given=["prompt"])
+    assert not is_model(str(tmp_path / "runs"), given=["prompt"])
+    assert is_model(str(tmp_path / "model"), given=[])
+    assert is_model("my.gguf", given=[])
+    assert is_model("package.module:make", given=[])
+    assert not is_model(str(tmp_path / "absent"), given=[])
+
+
+def test_a_text_for_a_folder_is_one_sentence(tmp_path):
+    result = CliRunner().invoke(main, ["serve", str(tmp_path), "--prompt", "a b"])
+    assert result.exit_code == 2
+    assert "--prompt is for a model, and" in result.stderr
+
+
+def test_it_serves_a_model(monkeypatch):
+    testclient = pytest.importorskip("starlette.testclient")
+    served = []
+    monkeypatch.setattr("attentropy.report.listening.serve", lambda app, _: served.append(app))
+    result = CliRunner().invoke(main, ["serve", "--prompt", "To be, or", "--port", "0"])
+    assert result.exit_code == 0, result.output
+    assert "Serving attentropy-embedded at http://127.0.0.1:" in result.stdout
+    client = testclient.TestClient(served[0], base_url="http://127.0.0.1")
+    found = client.get("/api/row/1.0/3").json()
+    assert sum(weight for _, weight in found["keys"]["rows"]) == pytest.approx(1.0)

@@ -62,3 +62,53 @@ def test_heads_are_pairs():
     assert parse_heads(" 3.5,12.0 ") == [(3, 5), (12, 0)]
     with pytest.raises(ScanError, match="heads must be layers and heads"):
         parse_heads("3.x")
+
+
+def test_generated_tokens_are_shown_and_told(call, tmp_path):
+    result = call("--prompt", "To be, or not to ", "--generate", 6, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["tokens"], len(found["generated"])) == (23, 6)
+    row = found["generated"][0]
+    assert (row["step"], row["text"]) == (0, chr(row["token"]))
+    assert len(row["entropy"]) == 5
+    assert len(row["entropy"][0]) == 4
+    assert {"varentropy", "top_probability", "surprise"} <= set(row)
+    page = (tmp_path / "out" / "text.html").read_text()
+    assert '"generated":{"start":17' in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--prompt", "a b", "--image", "a.png"), "--image and --prompt exclude each other"),
+        (("--image", "a.png"), "--image: EmbeddedModel reads no pictures"),
+        (("--prompt", "a b", "--target", "c"), "--target is for models with an encoder and a"),
+        (("--prompt", "a b", "--generate", "0"), "--generate"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(call, tmp_path, arguments, message):
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_on_disk_read_a_picture_or_two_texts(call, tmp_path):
+    from tests.models.test_generated import t5
+    from tests.scans.texts.test_pictures import vit
+
+    vit().save_pretrained(tmp_path / "vit")
+    result = call("vit", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["tokens"], found["surprise"]) == (17, None)
+    assert '"picture":{"png":' in (tmp_path / "out" / "text.html").read_text()
+    t5().save_pretrained(tmp_path / "t5")  # a tokenizer of its own is made for it
+    result = call("t5", "--prompt", "a b", "--generate", 3, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["layers"][-1] == "decoder.block.0.layer.1.EncDecAttention"
+    assert 1 <= len(found["generated"]) <= 3
+    page = (tmp_path / "out" / "text.html").read_text()
+    assert '"sides":[{"name":"source"' in page

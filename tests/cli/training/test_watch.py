@@ -3,8 +3,13 @@
 import json
 import math
 
+import pytest
+
 from attentropy.cli.training.watch import spark
 from attentropy.core.statistics import TABLE
+from attentropy.training.alarms import Alert
+from attentropy.training.runstore import RunStore
+from tests.training.runstore.test_writer import sample
 
 
 def test_watch_shows_the_newest_sample_and_its_alarms(call, run):
@@ -39,3 +44,32 @@ def test_the_course_is_drawn_from_lowest_to_highest():
     assert spark([0, 1, 2, 3]) == "▁▃▅█"
     assert spark([1.0, 1.0]) == "▁▁"
     assert spark([0.0, math.nan, 1.0]) == "▁ █"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 300])
+def test_the_newest_end_of_a_course_is_shown_at_any_width(call, monkeypatch, columns):
+    store = RunStore("rising")
+    for step in range(30):
+        store(sample(1.0 if step < 29 else 5.0), step)
+    store.close()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = call("watch", "rising", "--once")
+    means = [one for one in TABLE.values() if "mean" in one.logged]
+    assert "entropy" in shown
+    courses = [line for line in shown.splitlines() if "▁█ " in line or "▁█│" in line]
+    assert len(courses) >= 2  # one for each layer
+    assert all(len(line) <= columns for line in shown.splitlines()[1:])
+    assert shown.count("layer") >= 1 + (columns < 80) * (len(means) > 2)
+
+
+def test_one_collapse_is_one_line(call):
+    store = RunStore("falling")
+    for step in range(14):
+        told = Alert(step, "entropy collapse", "critical", ((0, step),), "H / log n below 0.05")
+        store(sample(1.0, alerts=[told]), step)
+    store.close()
+    shown = call("watch", "falling", "--once")
+    assert shown.count("below 0.05") == 1
+    assert "steps 0 to 13: H / log n below 0.05; 13 more alerts, 14 heads in all" in " ".join(
+        shown.split()
+    )

@@ -14,7 +14,9 @@ def test_the_full_run_is_preferred_and_figures_are_linked(tmp_path, monkeypatch)
     monkeypatch.setattr(results_page, "find", lambda name: TOY)
     run(RunPlan(TOY, seeds=1), tmp_path / "runs/a")
     run(RunPlan(TOY, seeds=1, quick=True), tmp_path / "runs/b")
+    (tmp_path / "runs/a/remarks.txt").write_text("Its alarms are of another day.\n")
     text = results_page.page(tmp_path / "runs", tmp_path / "docs/results.md")
+    assert text.endswith("\nIts alarms are of another day.\n")
     assert "## toy\n" in text
     assert "(quick run)" not in text
     assert "![H](../runs/a/h.png)" in text

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
+from attentropy.core.masks import Extent
+from attentropy.core.visibility import Visibility
 from attentropy.models.intercept.arguments import names_of
 from tests.models.zoo import build, inputs
 
@@ -59,6 +61,15 @@ def test_padding_is_what_the_caller_says(how):
     assert {row.rows for row in w.heads()} == {10}
     with at.watch(model) as w:
         model(X, attention_mask=real[:, :5])  # speaks of other tokens
+    assert {row.rows for row in w.heads()} == {12}
+
+
+@torch.no_grad()
+def test_a_mask_that_a_layer_adds_to_logits_tells_of_no_padding():
+    model, added = Model(), torch.zeros(2, 6)
+    added[1, 4:] = torch.finfo(torch.float32).min
+    with at.watch(model) as w:
+        model(X, attention_mask=added, table=added[:, None, None])
     assert {row.rows for row in w.heads()} == {12}
 
 
@@ -123,3 +134,63 @@ def test_a_decoder_without_a_mask_of_its_own_has_no_padding():
 def test_names_of_arguments():
     assert names_of(Attention) == ("x", "encoder_hidden_states", "mask")
     assert names_of(nn.MultiheadAttention)[:3] == ("query", "key", "value")
+
+
+class Windows(nn.Module):
+    """Attention within parts of 4 tokens, side by side in the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = Attention()
+
+    def forward(self, x):
+        return self.layer(x.reshape(-1, 4, 8)).reshape(x.shape)
+
+
+@torch.no_grad()
+def test_attention_within_parts_of_a_sequence_is_a_window():
+    model = nn.Sequential(Windows(), Attention())
+    with at.watch(model) as w:
+        model(torch.randn(2, 12, 8))
+    assert [(row.layer, row.kind) for row in w.heads()] == [("0.layer", "window"), ("1", "self")]
+
+
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [
+        (at.causal & at.lookback(3), "window"),
+        (at.lookback(2) & at.lookahead(2), "window"),
+        (at.causal, "self"),
+        (at.documents([0] * 3 + [1] * 3), "self"),
+        (at.documents([0] * 5 + [1]), "self"),
+        (at.causal & at.lookback(6), "self"),
+        (at.causal & at.lookback(3) & at.padding([6, 4]), "window"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["bool", "float", "attend"])
+@torch.no_grad()
+def test_keys_that_leave_the_sight_of_later_queries_are_a_window(mask, kind, how):
+    seen = Visibility.of_mask(mask, Extent(2, 1, 6, 6, X.device)).dense()
+    table = seen if how == "bool" else torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+
+    class Layer(nn.Module):
+        def forward(self, x):
+            return at.attend(x[:, None], x[:, None], x[:, None], mask=mask).out[:, 0]
+
+    model = Layer() if how == "attend" else Model()
+    with at.watch(model) as w:
+        model(X) if how == "attend" else model(X, table=table)
+    assert {row.kind for row in w.heads()} == {kind}
+
+
+@torch.no_grad()
+def test_queries_and_keys_of_other_lengths_are_cross():
+    class Looks(nn.Module):
+        def forward(self, query, key):
+            return F.scaled_dot_product_attention(query, key, key)
+
+    model = Looks()
+    with at.watch(model) as w:
+        model(query=torch.randn(2, 1, 3, 8), key=torch.randn(2, 1, 7, 8))
+    assert {(row.kind, row.phase) for row in w.heads()} == {("cross", "forward")}

@@ -38,6 +38,7 @@ SLIPS = {
     "a softmax bound early": functools.partial(torch.softmax, dim=-1),
     r"log_softmax\(...\).exp\(\)": lambda s: s.log_softmax(-1).exp(),
     r"exp\(s\) / sum\(exp\(s\)\)": by_hand,
+    r"exp\(s - logsumexp\(s\)\)": lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(),
 }
 
 
@@ -91,6 +92,38 @@ def test_weights_may_be_multiplied_in_pieces_and_routers_are_no_attention():
     with at.watch(model) as w:
         model(X)
     assert {(row.call, row.rows) for row in w.heads()} == {(0, 12)}
+
+
+@torch.no_grad()
+def test_weights_that_are_padded_and_sheared_before_they_meet_values_are_attention():
+    class Band(nn.Module):
+        """Each of 4 queries sees 3 keys, the diagonal and those after it."""
+
+        def forward(self, q, k):
+            p = torch.einsum("bqd,bqkd->bqk", q, k.unfold(1, 3, 1).mT).softmax(-1)
+            padded = F.pad(p, (0, 4)).flatten(1)[:, :-4].reshape(2, 4, 6)
+            return padded @ k
+
+    model = Band()
+    q, k = torch.randn(2, 4, 5), torch.randn(2, 6, 5)
+    with at.watch(model) as w:
+        model(q, k)
+    p = torch.stack([(q[:, i] * k[:, i + j]).sum(-1) for i in range(4) for j in range(3)], -1)
+    want = torch.special.entr(p.double().view(2, 4, 3).softmax(-1)).sum(-1).mean()
+    assert [row.rows for row in w.heads()] == [8]
+    assert w.heads()[0].entropy == pytest.approx(float(want), abs=1e-6)
+
+
+@torch.no_grad()
+def test_tokens_that_are_shared_out_among_fewer_groups_are_attention():
+    class Groups(nn.Module):
+        def forward(self, groups, tokens):
+            return (groups @ tokens.mT).softmax(-2) @ tokens
+
+    model = Groups()
+    with at.watch(model) as w:
+        model(torch.randn(2, 3, 5), torch.randn(2, 9, 5))
+    assert [(row.rows, row.length) for row in w.heads()] == [(18, 3)]
 
 
 def test_a_census_is_taken_of_each_kind_of_call_once():

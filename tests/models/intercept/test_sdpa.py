@@ -64,6 +64,31 @@ def test_multihead_attention_with_padding(need_weights, training):
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("norm", [True, False])
+@torch.no_grad()
+def test_padding_of_an_encoder_with_nested_tensors_comes_out_as_without_us(norm):
+    def make():
+        layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
+        return nn.TransformerEncoder(layer, 2, nn.LayerNorm(32) if norm else None).eval()
+
+    model, other, x = make(), make(), torch.randn(2, 9, 32)
+    padded = torch.zeros(2, 9, dtype=torch.bool)
+    padded[1, 6:] = True
+    plain, beside = (m(x, src_key_padding_mask=padded) for m in (model, other))
+    assert bool((plain[1, 6:] == plain[1, 6]).all())  # the fast path was taken
+    with at.watch(model) as w:
+        watched = [model(x, src_key_padding_mask=padded) for _ in range(2)]
+        assert torch.equal(other(x, src_key_padding_mask=padded)[1, 6:], beside[1, 6:])
+    for one in watched:
+        torch.testing.assert_close(one, plain, atol=1e-5, rtol=1e-5)
+    assert {row.rows for row in w.heads()} == {30}
+    handle = at.steer(model, temperature=1.0)
+    torch.testing.assert_close(model(x, src_key_padding_mask=padded), plain, atol=1e-5, rtol=1e-5)
+    handle.undo()
+    assert torch.equal(model(x, src_key_padding_mask=padded), plain)
+
+
 def test_transformer_encoder_and_decoder_tell_self_from_cross():
     model = nn.Transformer(32, 4, 1, 1, 32, batch_first=True).eval()
     source, target = torch.randn(2, 7, 32), torch.randn(2, 7, 32)

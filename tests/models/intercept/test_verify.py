@@ -101,6 +101,26 @@ def test_what_we_refuse_does_not_end_a_forward_pass(monkeypatch):
         w.stop()
 
 
+@torch.no_grad()
+def test_a_model_of_doubles_that_rounds_to_single_precision_keeps_its_output(monkeypatch):
+    plain = F.scaled_dot_product_attention
+
+    def rounded(q, k, v, *args, **options):
+        return plain(q.float(), k.float(), v.float(), *args, **options).double()
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", rounded)
+    model, x = nn.Sequential(Attends()), X.double()
+    wanted = model(x)
+    with at.watch(model) as w:
+        for _ in range(2):
+            assert torch.equal(model(x), wanted)
+    assert [(row.status, row.why) for row in w.coverage()] == [("beside", verify.ROUNDED)]
+    q = x.unflatten(-1, (2, -1)).transpose(1, 2)
+    want = torch.special.entr((q @ q.mT / 2).softmax(-1)).sum(-1).mean((0, 2))
+    got = torch.tensor([row.entropy for row in w.heads()], dtype=torch.float64)
+    torch.testing.assert_close(got, want, atol=1e-9, rtol=0)
+
+
 def test_dropout_draws_as_without_us():
     model = nn.Sequential(Attends(0.3), nn.Dropout(0.5))
     outputs = []
@@ -155,6 +175,10 @@ def test_differences_in_words():
     assert verify.difference(x[:0], x[:0]) == ""
     assert "by 0.5 of its size" in verify.difference(torch.ones(2), torch.tensor([1.0, 1.5]))
     assert "shape [3, 4]" in verify.difference(x, x[:2])
+    doubles = x.double()
+    assert verify.difference(doubles, doubles * (1 + 1e-12)) == ""
+    assert verify.difference(doubles, doubles * (1 + 1e-7)) == verify.ROUNDED
+    assert "differs" in verify.difference(doubles, doubles * (1 + 1e-5))
     assert "torch.bfloat16" in verify.difference(x.bfloat16(), x)
     nan = torch.tensor([1.0, torch.nan])
     assert verify.difference(nan, nan) == ""

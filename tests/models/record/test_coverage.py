@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
-from attentropy.models.record.coverage import table
+from attentropy.models.record.coverage import ModuleCoverage, summary, table
 
 
 class Attends(nn.Module):
@@ -56,12 +56,76 @@ def test_every_module_is_told_of():
     told = {row.module: (row.status, row.why, row.calls) for row in w.coverage()}
     slipped = "a softmax bound early"
     assert told == {
-        "": ("no attention", "", 0),
         "a": ("verified", "", 1),
         "b": ("beside", "attention computed by hand, observed at its softmax", 1),
         "c": ("partly", slipped, 1),
         "d": ("unseen", slipped, 0),
-        "e": ("no attention", "", 0),
-        "unused": ("no attention", "it did not run", 0),
     }
     assert "a softmax bound early" in str(table(w.coverage()))
+
+
+class Block(nn.Module):
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x):
+        for part in self.children():
+            x = part(x)
+        return x
+
+
+class Projected(nn.Module):
+    """Attention by name only."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.proj(x)
+
+
+class PostAttentionNorm(nn.Module):
+    def forward(self, x):
+        return x / x.norm()
+
+
+@torch.no_grad()
+def test_layers_of_a_hybrid_without_attention_are_named_and_containers_are_not():
+    layers = [
+        Block(attn=Block(core=Attends()), post_attention_norm=PostAttentionNorm(), mlp=Idle()),
+        Block(mixer=Block(conv=Idle())),
+        Block(linear_attn=Projected(), mlp=Block(parts=nn.ModuleList([Idle(), Idle()]))),
+    ]
+    layers[2].mlp.forward = lambda x: x
+    model = nn.Sequential(*layers)
+    model.unused_attention = Projected()
+    model.forward = lambda x: layers[2](layers[1](layers[0](x)))
+    with at.watch(model) as w:
+        model(torch.randn(1, 2, 5, 4))
+    assert [(row.module, row.status, row.why) for row in w.coverage()] == [
+        ("0.attn.core", "verified", ""),
+        ("1", "no attention", ""),
+        ("2.linear_attn", "no attention", ""),
+        ("unused_attention", "no attention", "it did not run"),
+    ]
+    assert summary(w.coverage()) == "All attention was seen: 1 verified, 3 without attention."
+
+
+def test_a_model_without_attention_has_one_row():
+    model = nn.Sequential(Idle())
+    w = at.watch(model).start()
+    model(torch.ones(1))
+    w.stop()
+    assert [(row.module, row.status) for row in w.coverage()] == [("", "no attention")]
+
+
+def test_what_was_missed_is_said_in_a_sentence():
+    rows = [ModuleCoverage(module=str(i), status="unseen", why="flash_attn") for i in range(5)]
+    assert summary(rows) == (
+        "Not all attention was seen: 5 unseen; 0 (flash_attn), 1 (flash_attn), 2 (flash_attn) "
+        "and 2 more."
+    )
+    assert summary([]) == ""

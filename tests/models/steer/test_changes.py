@@ -24,6 +24,12 @@ def scale(change, options, module=MODULE):
     return resolve(q, k, k, options).scale.expand(2, 4, 5)
 
 
+def test_a_temperature_of_one_leaves_a_scale_of_doubles_as_it_is():
+    change = Change(temperature=torch.tensor(1.0))
+    q, k, options = change(MODULE, Q.double(), K.double(), Options(scale=8**-0.5))
+    assert float(resolve(q, k, k, options).scale) == 8**-0.5
+
+
 def test_factors_of_a_plan_are_linear_in_log_n():
     rule = Planned((4, 16), ((1.0, 3.0), (2.0, 2.0)))
     visible = torch.tensor([1, 4, 8, 16, 99]).view(1, 1, -1)

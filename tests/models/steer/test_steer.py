@@ -40,6 +40,11 @@ def by_hand(model, x, mask=CAUSAL, **options):
     [
         ({"scale": at.LogLengthFrom(4)}, {"scale": at.LogLengthFrom(4)}),
         ({"scale": at.StepLog(4)}, {"scale": at.StepLog(4)}),
+        ({"scale": at.InfoScale(4)}, {"scale": at.InfoScale(4)}),
+        (
+            {"qk_norm": 3.0, "scale": at.InfoScale(4)},
+            {"score": at.Cosine(), "scale": at.CosScale(3.0, growth=at.InfoScale(4))},
+        ),
         ({"weights": at.Entmax()}, {"weights": at.Entmax()}),
         ({"weights": at.Sparsemax()}, {"weights": at.Sparsemax()}),
         ({"scale": at.LogLength(2.0)}, {"scale": at.LogLength(2.0)}),
@@ -276,6 +281,37 @@ class TestTransformers:
         for row, value in zip(first, want.tolist(), strict=True):
             assert row.entropy == pytest.approx(value, abs=1e-4)
 
+    @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+    @torch.no_grad()
+    def test_the_relative_positions_of_sam_are_divided_as_its_scores_are(self, implementation):
+        import transformers
+
+        def sam(attention):
+            torch.manual_seed(0)
+            config = transformers.SamVisionConfig(
+                hidden_size=32, num_hidden_layers=1, num_attention_heads=4, image_size=32,
+                patch_size=8, mlp_dim=32, output_channels=16, window_size=0, global_attn_indexes=[0],
+                attn_implementation=attention,
+            )  # fmt: skip
+            model = transformers.SamVisionModel(config).eval()
+            for name, x in model.named_parameters():
+                if "rel_pos" in name:
+                    x.normal_(generator=torch.Generator().manual_seed(len(name)))
+            return model
+
+        images, model = torch.rand(2, 3, 32, 32), sam(implementation)
+        with softmaxes() as plain:
+            sam("eager")(images)
+        handle = at.steer(model, temperature=[0.5, 1.0, 2.0, 3.0])
+        with at.watch(model, sample=None) as w:
+            model(images)
+        handle.undo()
+        tau = torch.tensor([0.5, 1.0, 2.0, 3.0]).view(4, 1, 1).double()
+        p = (plain[0].double().view(2, 4, 16, 16) / tau).softmax(-1)
+        want = torch.special.entr(p).sum(-1).mean((0, 2))
+        got = torch.tensor([row.entropy for row in w.heads()], dtype=torch.float64)
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
     def test_falcon_is_steered_through_sdpa(self):
         model, batch = build("falcon", "sdpa"), inputs("falcon")
         with torch.no_grad():
@@ -333,3 +369,10 @@ def test_a_model_without_modules_is_refused():
 def test_weights_that_a_model_must_be_trained_with_are_refused(model, weights):
     with pytest.raises(UnsupportedError, match="their rows do not sum to 1, and a model"):
         at.steer(model, weights=weights)
+
+
+def test_cos_scale_is_refused_and_the_message_says_what_to_call(model):
+    with pytest.raises(UnsupportedError, match=r"steer\(model, qk_norm=16\) makes cosines"):
+        at.steer(model, scale=at.CosScale(16.0))
+    with pytest.raises(UnsupportedError, match=r"qk_norm=2, scale=InfoScale\(reference=4\)\)"):
+        at.steer(model, scale=at.CosScale(2.0, growth=at.InfoScale(4)))

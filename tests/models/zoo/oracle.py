@@ -191,17 +191,18 @@ class Listener(TorchDispatchMode):
         self._keep(out)
         if known is not None and known[0] is not None:
             self._softmax(out, known[0], x, dot=known[1])
-        else:
-            self.logs[_storage(out)] = (None, _storage(x) in self.scores)
+            return
+        self.logs[_storage(out)] = (None, _storage(x) in self.scores)
+        self._by_hand(out, out)
 
     def _by_hand(self, x, out):
-        """exp(s) / sum(exp(s)): told by rows that add up to one."""
+        """exp(s) / sum(exp(s)), exp(s - logsumexp(s)): told by rows that add up to one."""
         dim, dot = self.logs[_storage(x)]
         if dim is None and out.dim() > 2 and out.shape[-1] > 1 and dot:
             for axis in (-1, -2):
                 total = out.detach().double().sum(axis)
                 if torch.allclose(total, torch.ones_like(total), atol=1e-5):
-                    self._softmax(out, axis, x, dot=dot)
+                    self._softmax(out, axis, out.log(), dot=dot)
                     return
 
     def follow(self, module, name):

@@ -6,18 +6,27 @@ import attentropy as at
 from attentropy.lab.embedded import load_embedded, sample_bytes
 from attentropy.models.losses.tokens import token_losses
 from attentropy.scans.judging.breaks import Beyond
-from attentropy.scans.judging.remedies import candidates, planned, scaled, tried, windowed
+from attentropy.scans.judging.remedies import (
+    candidates,
+    capped,
+    largest_logit,
+    planned,
+    scaled,
+    tried,
+    windowed,
+)
 from attentropy.scans.measuring.lengths import Windows
 from models.losses.diseases import Sick
 from tests.scans.judging.test_breaks import beyond
 from tests.scans.small_llama import llama
+from tests.scans.tiny import make
 
 
 def test_the_best_comes_first_and_every_call_does_what_was_measured():
     model = load_embedded()
     ids = torch.tensor(list(sample_bytes()[: 3 * 512]))
     whole = Beyond(model, Windows.of(ids, [512], batch=3), 512, trained=128, whole=None)
-    wanted = [windowed(128, 1), scaled(128), windowed(192, 4)]
+    wanted = [windowed(128, 1), scaled(128), capped(7.3), windowed(192, 4)]
     found = tried(whole, iter(wanted))
     assert [one.change.after for one in found] == sorted(one.change.after for one in found)
     for remedy in found:
@@ -50,6 +59,23 @@ def test_scales_are_not_tried_against_distance():
     diluted = [one.name for one in candidates(Sick(), 64, 512, None)]
     assert diluted[0] == "scale with log n"
     assert diluted[-1] == "scale with log n in a window of 256 with 4 sinks"
+
+
+def test_a_softcap_bounds_logits_by_twice_the_largest_of_the_trained_range():
+    model = make().eval()
+    ids = torch.randint(256, (600,), generator=torch.Generator().manual_seed(3))
+    found = at.scan(model, ids, lengths=[16, 32, 64])
+    with torch.no_grad(), at.watch(model) as w:
+        model(ids[:576].view(-1, 32))
+    most = largest_logit(found)
+    assert most == max(row.max_logit for row in w.heads())
+    named = [one for one in candidates(model, 32, 64, None, most=15.6) if "softcap" in one.options]
+    assert [(one.name, one.call) for one in named] == [
+        ("softcap of 31", "at.steer(model, softcap=31.0)")
+    ]
+    assert not any("softcap" in one.options for one in candidates(model, 32, 64, None))
+    found.measures.clear()
+    assert largest_logit(found) is None
 
 
 def test_the_call_of_a_plan_names_its_file():

@@ -26,6 +26,9 @@ def test_folders_that_are_no_model(tmp_path, copy):
     (copy / "config.json").write_text("[]")
     with pytest.raises(ScanError, match=r"config\.json is not a JSON object"):
         get(copy)
+    (copy / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+    with pytest.raises(ScanError, match=r"config\.json is nested too deep"):
+        get(copy)
     (copy / "config.json").write_text('{"model_type": "no-such-type"}')
     with pytest.raises(ScanError, match="cannot be loaded"):
         get(copy)

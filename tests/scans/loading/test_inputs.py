@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,25 @@ def test_token_files(tmp_path, source):
         inputs.from_file(tmp_path / "absent.npy", source)
     np.save(path, np.array([-1, 5]))
     with pytest.raises(ScanError, match="token ids must be 0 or more, got -1"):
+        inputs.from_file(path, source)
+
+
+def test_names_and_prompts_that_are_not_utf8(tmp_path, source):
+    path = tmp_path / os.fsdecode(b"na\xffme.txt")
+    path.write_text("a text of some words " * 9)
+    about = inputs.from_texts([path], source).about
+    assert about.description == "na?me.txt"
+    assert about.files == [str(tmp_path / "na?me.txt")]
+    with pytest.raises(ScanError, match="prompt is not UTF-8"):
+        inputs.from_prompt("na\udcffme", source)
+
+
+def test_a_token_file_that_claims_more_than_it_has(tmp_path, source):
+    path = tmp_path / "ids.npy"
+    np.save(path, np.arange(9))
+    path.write_bytes(path.read_bytes().replace(b"(9,), }            ", b"(1000000000000,), }"))
+    assert b"1000000000000" in path.read_bytes()
+    with pytest.raises(ScanError, match=r"is not a \.npy file of integers"):
         inputs.from_file(path, source)
 
 

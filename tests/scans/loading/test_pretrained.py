@@ -1,5 +1,7 @@
 """transformers models and tokenizers, loaded quietly."""
 
+import json
+
 import pytest
 import torch
 
@@ -35,6 +37,15 @@ def test_loading_is_quiet_and_in_the_precision_asked_for(llama, capfd):
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert type(model).__name__ == "LlamaForCausalLM"
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["someone/kernel", "kernels-community/flash-attn2"])
+def test_a_config_cannot_make_transformers_fetch_a_kernel(copy, name):
+    file = copy / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"attn_implementation": name}))
+    with pytest.warns(UserWarning, match=f"asks for the attention of '{name}'"):
+        model = get(copy).model
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_what_the_library_raises_is_one_sentence(copy):

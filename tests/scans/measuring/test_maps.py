@@ -15,7 +15,7 @@ def test_maps_hold_the_weights_of_the_first_tokens():
     with torch.no_grad():
         weights = torch.stack(model(ids[None], output_attentions=True).attentions)[:, 0]
     model.set_attn_implementation("sdpa")
-    rows = measure(model, [ids[None]], tick=lambda tokens: None).measure.rows
+    rows = measure(model, [ids[None]]).measure.rows
     layers = [row for row in rows if row.head == 0]
     drawn = maps.draw_maps(model, ids, layers, label=str)
     assert (drawn.length, drawn.side, len(drawn.data)) == (64, 64, 12)
@@ -28,11 +28,6 @@ def test_maps_hold_the_weights_of_the_first_tokens():
     assert (got.sqrt() - weights[1, 4].double().sqrt()).abs().max() < 0.51 * shade * drawn.peak[
         "1.4"
     ] ** 0.5 + 1e-3
-
-
-def test_pooling_takes_means_of_blocks():
-    weights = torch.arange(16.0).view(4, 4)
-    assert maps.pool(weights, 2).tolist() == [[2.5, 4.5], [10.5, 12.5]]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ def trainer(tmp_path, callback, **options):
     data = [{"input_ids": ids, "labels": ids} for ids in torch.randint(3, 61, (16, 12))]
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"), max_steps=6, per_device_train_batch_size=4,
-        logging_steps=2, save_strategy="no", use_cpu=True, disable_tqdm=True,
-        dataloader_pin_memory=False, **{"report_to": "none", **options},
+        save_strategy="no", use_cpu=True, disable_tqdm=True,
+        dataloader_pin_memory=False, **{"report_to": "none", "logging_steps": 2, **options},
     )  # fmt: skip
     return transformers.Trainer(
         model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=[callback]
@@ -53,6 +53,19 @@ def test_numbers_reach_log_history_and_tensorboard(tmp_path, callback, monkeypat
     assert len(events.Scalars("train/attn/entropy/mean")) == 3
     assert training.model.config._attn_implementation == "sdpa"
     assert "log" not in training.__dict__
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [("steps", [(1, False), (4, True), (5, False)]), ("no", [(1, False), (3, False), (5, False)])],
+)
+def test_every_sample_is_in_log_history_though_losses_are_logged_seldom(
+    tmp_path, callback, strategy, expected
+):
+    training = trainer(tmp_path, callback, logging_steps=4, logging_strategy=strategy)
+    training.train()
+    logged = [log for log in training.state.log_history if "attn/entropy/mean" in log]
+    assert [(log["step"], "loss" in log) for log in logged] == expected
 
 
 def test_gradient_accumulation_adds_up_and_losses_reach_the_store(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""`attentropy compare`: scans that are there already, side by side as one HTML file."""
+"""`attentropy compare`: scans and runs that are there already, side by side as one HTML file."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,9 @@ import click
 from attentropy.cli.failures import CalledWrongly
 
 if TYPE_CHECKING:
-    from attentropy.report.comparison import NamedScan
+    from attentropy.report.comparison import Compared
+    from attentropy.scans.schema import Scan
+    from attentropy.training.runstore import StoredRun
 
 MOST = 12
 """Heads that the summary names."""
@@ -23,10 +25,10 @@ MOST = 12
               type=click.Path(path_type=Path), help="Where compare.html goes.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
 def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
-    """Compare scans, head by head, without running a model.
+    """Compare scans or training runs, head by head, without running a model.
 
-    A, B, C are folders of `attentropy scan` or scan.json files, the first one is what others are
-    compared with.
+    A, B, C are folders of `attentropy scan`, scan.json files, or runs of a Monitor by file or name;
+    the first one is what others are compared with.
     """
     from attentropy.report import comparison_page
     from attentropy.scans.store import prepared, write_atomically
@@ -36,7 +38,7 @@ def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
     found = _loaded(scans)
     page = out / "compare.html"
     with prepared(out):
-        write_atomically(page, comparison_page(found).encode())
+        write_atomically(page, comparison_page(found))
     summary = machine(found, page)
     if as_json:
         click.echo(json.dumps(summary, allow_nan=False))
@@ -49,33 +51,60 @@ def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
     click.echo(f"Compare: {page}")
 
 
-def _loaded(paths: tuple[Path, ...]) -> "list[NamedScan]":
-    from attentropy.report.comparison import NamedScan, unique_names
+def _loaded(paths: tuple[Path, ...]) -> "list[Compared]":
+    from attentropy.report.comparison import NamedRun, NamedScan
+    from attentropy.report.payload import unique_names
+    from attentropy.scans.schema import Scan
+    from attentropy.scans.store import folder_name
+
+    found = [_entry(path) for path in paths]
+    own = [one.model.name if isinstance(one, Scan) else one.name for one in found]
+    names = unique_names(own, [folder_name(path) for path in paths])
+    return [
+        NamedScan(name, one) if isinstance(one, Scan) else NamedRun(name, one)
+        for name, one in zip(names, found, strict=True)
+    ]
+
+
+def _entry(path: Path) -> "Scan | StoredRun":
+    """The scan or run that an argument names: a folder, a file, or the name of a run."""
+    from attentropy.report.run import NUMBERS
     from attentropy.scans.store import load
+    from attentropy.training.runstore import NoSuchRun, find, is_run, read, runs
 
-    scans = [load(path) for path in paths]
-    homes = [path if path.is_dir() or path.name != "scan.json" else path.parent for path in paths]
-    folders = [home.resolve().stem if home.is_file() else home.resolve().name for home in homes]
-    names = unique_names([scan.model.name for scan in scans], folders)
-    return [NamedScan(name, scan) for name, scan in zip(names, scans, strict=True)]
+    if (path / "scan.json").exists():
+        return load(path)
+    if path.is_dir():
+        inside = [one for one in runs(path) if is_run(one)]
+        if len(inside) == 1:
+            return read(inside[0], most=NUMBERS)
+        if inside:
+            raise CalledWrongly(
+                f"{path} holds {len(inside)} runs: name one, such as {path / inside[0].name}"
+            )
+    try:
+        known = find(path)
+    except NoSuchRun:
+        return load(path)
+    return read(known, most=NUMBERS) if is_run(known) else load(path)
 
 
-def machine(scans: "list[NamedScan]", page: Path) -> dict[str, Any]:
-    """The summary for programs: the first scan against the last, by entropy.
+def machine(entries: "list[Compared]", page: Path) -> dict[str, Any]:
+    """The summary for programs: the first scan or run against the last, by entropy.
 
     Args:
-        scans: what is compared.
+        entries: what is compared.
         page: the file that was written.
     """
-    from attentropy.report.comparison import common_length, head_changes
+    from attentropy.report.comparison import NamedScan, common_length, head_changes
+    from attentropy.scans.schema import Scan
 
-    first, last = scans[0].scan, scans[-1].scan
+    found = [one.scan if isinstance(one, NamedScan) else one.run for one in entries]
+    changes = head_changes(found[0], found[-1])[:MOST]
     return {
         "compare": str(page),
-        "scans": [one.name for one in scans],
-        "length": common_length([one.scan for one in scans]),
+        "scans": [one.name for one in entries],
+        "length": common_length([one for one in found if isinstance(one, Scan)]),
         "statistic": "entropy",
-        "changes": [
-            {**one._asdict(), "change": one.change} for one in head_changes(first, last)[:MOST]
-        ],
+        "changes": [{**one._asdict(), "change": one.change} for one in changes],
     }

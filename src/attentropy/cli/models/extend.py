@@ -1,15 +1,13 @@
 """`attentropy extend`: what lets a model read further, tried on text, chosen and exported."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from attentropy.cli.failures import CalledWrongly
-from attentropy.cli.models.scan import DTYPES, FILE, threads, tokens_of
+from attentropy.cli.models.scan import DTYPES, FILE, loading, threads, tokens_of
 
 if TYPE_CHECKING:
     from attentropy.extensions.record import Record
@@ -54,6 +52,7 @@ def command(model: str | None, **options: Any) -> None:
 
 
 def _extend(model: str | None, options: dict[str, Any]) -> None:
+    from attentropy.cli.models.scan_summary import progress
     from attentropy.extensions.extend import extend
     from attentropy.scans.errors import ScanError
     from attentropy.scans.loading import sources
@@ -62,15 +61,14 @@ def _extend(model: str | None, options: dict[str, Any]) -> None:
     if options["texts"] and options["tokens"]:
         raise ScanError("{text} and {tokens} exclude each other")
     _check_folder(folder)
-    with _progress(quiet=options["as_json"]) as tell:
-        tell("loading the model")
+    with progress(quiet=options["as_json"]) as listener:
         permissions = sources.Permissions(
             pickle=options["allow_pickle"],
             remote_code=options["trust_remote_code"],
             download=options["allow_download"],
         )
         placement = sources.Placement(options["dtype"], options["device"])
-        source = sources.load(model, placement, permissions)
+        source = sources.load(model, placement, permissions, count=loading(listener))
         tokens = tokens_of(source, options)
         try:
             found = extend(
@@ -85,7 +83,7 @@ def _extend(model: str | None, options: dict[str, Any]) -> None:
                 per_head=options["per_head"],
                 exported=folder is not None,
                 done=_done(out) if options["resume"] else None,
-                tell=tell,
+                listener=listener,
                 keep=lambda record: _keep(out, record),
             )
         except KeyboardInterrupt:
@@ -96,7 +94,13 @@ def _extend(model: str | None, options: dict[str, Any]) -> None:
     if options["as_json"]:
         click.echo(json.dumps(machine(found, out, lines), allow_nan=False))
     else:
-        show(found, out, lines)
+        show(found, out, [*_applied(found, out, source), *lines])
+
+
+def _applied(found: "Extension", out: Path, source: "Source") -> list[str]:
+    """Lines of Python that apply the choice where they are pasted; none if nothing helps."""
+    call = found.call_with(out / "plan.json")
+    return [] if call is None else ["import attentropy as at", *source.call.splitlines(), call]
 
 
 def _written(found: "Extension", out: Path, folder: Path | None, source: "Source") -> list[str]:
@@ -104,7 +108,7 @@ def _written(found: "Extension", out: Path, folder: Path | None, source: "Source
     from attentropy.scans.store import write_atomically
 
     if found.plan is not None:
-        write_atomically(out / "plan.json", found.plan.to_json().encode())
+        write_atomically(out / "plan.json", found.plan.to_json())
     _draw(found, out / "extend.png")
     if folder is None:
         return []
@@ -159,29 +163,13 @@ def _keep(out: Path, record: "Record") -> None:
     write_atomically(out / "extend.json", record.encoded())
 
 
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is done, and for how long; silent for `quiet`."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    if quiet:
-        yield lambda text: None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda text: bar.update(task, description=escape(text))
-
-
 def show(found: "Extension", out: Path, lines: list[str]) -> None:
     """The answer for people: one table, one sentence, one command.
 
     Args:
         found: what was measured.
         out: the folder with its files.
-        lines: that use the export.
+        lines: that use the choice, and the export.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -191,9 +179,6 @@ def show(found: "Extension", out: Path, lines: list[str]) -> None:
     for note in found.record.notes:
         console.print(f"  {escape(note)}")
     console.print(f"[bold]{escape(found.sentence)}[/]")
-    call = found.call
-    if call is not None:
-        console.print(f"    {escape(call.replace('plan.json', str(out / 'plan.json')))}")
     for line in lines:
         console.print(f"    {escape(line)}")
     for path in (out / "extend.json", out / "extend.png"):
@@ -217,7 +202,7 @@ def machine(found: "Extension", out: Path, lines: list[str]) -> dict[str, Any]:
         "to": task.to,
         "best": None if found.best is None else found.best.name,
         "sentence": found.sentence,
-        "call": found.call,
+        "call": found.call_with(out / "plan.json"),
         "plan": None if found.plan is None else str(out / "plan.json"),
         "notes": found.record.notes,
         "serve": lines,

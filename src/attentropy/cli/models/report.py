@@ -21,14 +21,14 @@ def command(name: str, out: Path | None, as_json: bool) -> None:
 
 
 def _write(name: str, out: Path | None) -> Path:
-    from attentropy.report import run_page, scan_page
+    from attentropy.report import run_page, shelf
     from attentropy.report.run import NUMBERS
     from attentropy.scans.store import load, write_atomically
     from attentropy.training.runstore import find, read
 
     given = Path(name)
     if given.suffix == ".json" or (given / "scan.json").is_file():
-        page = scan_page(load(given))
+        page = shelf.page_of(load(given), given)
         target = given.with_suffix(".html") if given.is_file() else given / "report.html"
     else:
         found = find(name)
@@ -37,5 +37,5 @@ def _write(name: str, out: Path | None) -> Path:
     check_file(out)
     target = out or target
     with writing(target):
-        write_atomically(target, page.encode())
+        write_atomically(target, page)
     return target

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from attentropy.models.progress import Listener
     from attentropy.scans.loading.inputs import Tokens
     from attentropy.scans.loading.sources import Source
-    from attentropy.scans.scan import Listener
     from attentropy.scans.schema import Scan
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -79,9 +79,9 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
     from attentropy.cli.models.scan_summary import machine, progress, show
     from attentropy.report import scan_page
     from attentropy.scans.judging.remedies import POSITIONS
-    from attentropy.scans.store import save, write_atomically
+    from attentropy.scans.store import folder_name, save, write_atomically
 
-    other = _load("compare", options["compare"]) if options["compare"] else None
+    name, other = _compared(out, options)
     try:
         # the embedded model is too small to be shared between threads
         alone = model is None and options["threads"] is None
@@ -92,13 +92,16 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
             scan = _run(model, out, options, listener)
     except KeyboardInterrupt:
         if (out / "scan.json").exists():
+            _keep_compared(out, name, other)
             click.echo(f"what was measured is in {out / 'scan.json'}; --resume goes on", err=True)
         raise
     if scan.plan is not None:
-        write_atomically(out / "plan.json", scan.plan.to_json().encode())
+        write_atomically(out / "plan.json", scan.plan.to_json())
     if scan.positions is not None:
-        write_atomically(out / POSITIONS, scan.positions.to_json().encode())
-    write_atomically(out / "report.html", scan_page(scan, other).encode())
+        write_atomically(out / POSITIONS, scan.positions.to_json())
+    _keep_compared(out, name, other)
+    names = (folder_name(out), name) if other else ()
+    write_atomically(out / "report.html", scan_page(scan, other, names=names))
     save(out, scan)
     if options["as_json"]:
         click.echo(json.dumps(machine(scan, out), allow_nan=False))
@@ -109,7 +112,9 @@ def _scan(model: str | None, out: Path, options: dict[str, Any]) -> None:
 def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Listener") -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
     from attentropy.scans.errors import ScanError
+    from attentropy.scans.judging import calibration
     from attentropy.scans.loading import sources
+    from attentropy.scans.measuring import lengths as spans
     from attentropy.scans.scan import Provenance, scan
     from attentropy.scans.store import save
 
@@ -119,6 +124,9 @@ def _run(model: str | None, out: Path, options: dict[str, Any], listener: "Liste
         raise ScanError("{text} and {tokens} exclude each other")
     if options["quick"] and options["tokens_per_length"]:
         raise ScanError("{quick} and {tokens_per_length} exclude each other")
+    if options["calibrate"] and lengths is not None:
+        trained = options["trained"] or sources.trained_on_disk(model)
+        calibration.check_reach(spans.check(lengths), trained)
     going_on = options["resume"] and (out / "scan.json").exists()
     done = _load("resume", out) if going_on else None
     permissions = sources.Permissions(
@@ -198,6 +206,26 @@ def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
         return inputs.from_file(options["tokens"], source)
     texts = options["texts"]
     return inputs.from_texts(texts, source) if texts else inputs.from_sample(source)
+
+
+def _compared(out: Path, options: dict[str, Any]) -> "tuple[str, Scan | None]":
+    """The scan to show beside, by name: that of --compare, or the one that --resume finds."""
+    from attentropy.scans.store import folder_name, load_compared
+
+    given = options["compare"]
+    if given:
+        return folder_name(given), _load("compare", given)
+    return (load_compared(out) if options["resume"] else None) or ("", None)
+
+
+def _keep_compared(out: Path, name: str, other: "Scan | None") -> None:
+    """Keep it for later reports, in place of that of an earlier scan."""
+    from attentropy.scans.store import forget_compared, save_compared
+
+    if other is None:
+        forget_compared(out)
+    else:
+        save_compared(out, name, other)
 
 
 def _load(argument: str, path: Path) -> "Scan":

@@ -17,9 +17,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from attentropy.core.notebook.words import plural
 from attentropy.core.statistics import TABLE
+from attentropy.models.progress import Listener
 from attentropy.scans.judging import words
-from attentropy.scans.scan import Listener
 from attentropy.scans.schema import Scan
 
 MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]●[/]"}
@@ -85,7 +86,7 @@ def show(scan: Scan, out: Path) -> None:
     for finding in scan.findings:
         heads = ", ".join(f"{layer}.{head}" for layer, head in finding.heads[:6])
         more = " …" if len(finding.heads) > 6 else ""
-        count = words.plural(len(finding.heads), "head")
+        count = plural(len(finding.heads), "head")
         text = f"{finding.name}: {count} ({heads}{more}); {finding.evidence}"
         console.print(f"{MARKS[finding.severity]} {escape(text)}", highlight=False)
     if scan.remedies:
@@ -184,8 +185,8 @@ def _facts(scan: Scan) -> str:
     heads = scan.heads
     trained = scan.model.trained_length
     at = f", trained at {trained:,}" if trained else ""
-    sizes = f"{words.plural(len(scan.layers), 'layer')}, {words.plural(heads, 'head')}"
-    return f"{sizes}, {words.plural(scan.model.parameters, 'parameter')}{at}"
+    sizes = f"{plural(len(scan.layers), 'layer')}, {plural(heads, 'head')}"
+    return f"{sizes}, {plural(scan.model.parameters, 'parameter')}{at}"
 
 
 def _lengths(scan: Scan) -> Table:

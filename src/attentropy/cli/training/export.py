@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from attentropy.cli.failures import check_file, needs, writing
+from attentropy.core.notebook.words import plural
 
 if TYPE_CHECKING:
     from attentropy.training.runstore import StoredRun
@@ -103,4 +104,4 @@ def _parquet(run: "StoredRun", out: Path) -> None:
             values = [list(column) for column in zip(*part, strict=True)]
             writer.write_table(pyarrow.table(values, schema=schema))
             count += len(part)
-    click.echo(f"{out}: {count} lines", err=True)
+    click.echo(f"{out}: {plural(count, 'line')}", err=True)

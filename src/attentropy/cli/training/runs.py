@@ -2,8 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command()
@@ -46,31 +50,44 @@ def _line(path: Path) -> dict[str, object]:
     }
 
 
+LEAST_IMPORTANT = ("layers", "heads", "started", "loss", "alerts", "step", "state")
+"""Columns that a narrow terminal goes without, in this order; the name is never cut."""
+
+
 def _print(found: list[dict[str, object]]) -> None:
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.measure import Measurement
 
-    table = Table(
-        Column("run", overflow="fold", min_width=12),
-        "started",
-        "state",
-        "step",
-        "loss",
-        "layers",
-        "heads",
-        "alerts",
-    )
+    console, columns = Console(), ["started", "state", "step", "loss", "layers", "heads", "alerts"]
+    unlimited = console.options.update(max_width=10_000)
+    table = _table(found, columns)
+    for name in LEAST_IMPORTANT:
+        if Measurement.get(console, unlimited, table).maximum <= console.width:
+            break
+        columns.remove(name)
+        table = _table(found, columns)
+    whole = Measurement.get(console, unlimited, table).maximum
+    Console(width=max(console.width, whole)).print(table)
     for line in found:
         if "error" in line:
-            table.add_row(str(line["run"]), "", str(line["error"]))
-            continue
-        loss = line["loss"]
-        table.add_row(
-            str(line["run"]),
-            str(line["started"]),
-            "running" if line["running"] else "ended",
-            str(line["step"]),
-            f"{loss:.4g}" if isinstance(loss, float) else "",
-            *(str(line[name]) for name in ("layers", "heads", "alerts")),
-        )
-    Console().print(table)
+            click.echo(f"{line['run']}: {line['error']}")
+
+
+def _table(found: list[dict[str, object]], columns: list[str]) -> "Table":
+    from rich.table import Column, Table
+
+    table = Table(Column("run", no_wrap=True), *(Column(name, no_wrap=True) for name in columns))
+    for line in found:
+        table.add_row(str(line["run"]), *(_cell(line, name) for name in columns))
+    return table
+
+
+def _cell(line: dict[str, object], name: str) -> str:
+    if "error" in line:
+        return "unreadable" if name == "state" else ""
+    if name == "state":
+        return "running" if line["running"] else "ended"
+    value = line[name]
+    if name == "loss":
+        return f"{value:.4g}" if isinstance(value, float) else ""
+    return str(value)

@@ -9,7 +9,9 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
+    from attentropy.core.statistic import Statistic
     from attentropy.training.runstore import StoredRun
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -61,44 +63,79 @@ def _follow(run: str, stored: "StoredRun", *, once: bool, every: float) -> None:
 
     from attentropy.training import runstore
 
+    console = Console()
     if once:
-        Console().print(view(stored))
+        console.print(view(stored, width=console.width))
         return
-    with Live(view(stored), auto_refresh=False) as live:
+    with Live(view(stored, width=console.width), console=console, auto_refresh=False) as live:
         while stored.running:
             time.sleep(every)
             stored = runstore.read(run, last=64)
-            live.update(view(stored), refresh=True)
+            live.update(view(stored, width=console.width), refresh=True)
 
 
-def view(run: "StoredRun") -> "Group":
-    """The newest sample by layer, the course of the whole, and the latest alarms."""
+def view(run: "StoredRun", *, width: int) -> "Group":
+    """The newest sample by layer, the course of the whole, and the latest alarms.
+
+    Args:
+        run: what was read.
+        width: columns of the terminal; statistics that do not fit beside others stand below them.
+    """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     from attentropy.core.statistics import TABLE
+    from attentropy.training.episodes import episodes_of
 
-    shown = [one for one in TABLE.values() if "mean" in one.logged]
     state = "running" if run.running else "ended"
     step = f"step {run.steps[-1]}" if run.steps else "nothing recorded yet"
     loss = f", loss {run.losses[-1][1]:.4g}" if run.losses else ""
     parts: list[Any] = [Text(f"{run.name}: {state}, {step}{loss}", style="bold")]
-    table = Table("layer", *(one.label.lower() for one in shown))
     if run.steps:
-        for i, layer in enumerate(run.layers):
-            table.add_row(layer, *(_cell(run.metrics[one.name], i) for one in shown))
-        parts.append(table)
-    for alert in run.alerts[-5:]:
-        style = "red" if alert.severity == "critical" else "yellow"
-        parts.append(Text(f"step {alert.step}: {alert.text}", style=style))
+        shown = [one for one in TABLE.values() if "mean" in one.logged]
+        parts += _tables(run, shown, width)
+    for one in episodes_of(run)[-5:]:
+        style = "red" if one.severity == "critical" else "yellow"
+        parts.append(Text(f"{one.steps}: {one.text}", style=style))
     return Group(*parts)
 
 
-def _cell(tables: list[list[list[float]]], layer: int) -> str:
-    """Mean over the heads of a layer now, and its course."""
+NUMBER, LEAST, MOST, EDGE = 7, 6, 16, 3
+"""Columns of a number, of the shortest and the longest course, and between two cells."""
+
+
+def _tables(run: "StoredRun", shown: "list[Statistic]", width: int) -> "list[Table]":
+    """As many statistics side by side as have room for a number and its course."""
+    from rich.table import Column, Table
+
+    layers = [_end(layer, max(8, width // 3)) for layer in run.layers]
+    room = width - max(map(len, layers), default=0) - EDGE - 1
+    beside = min(len(shown), max(1, room // (NUMBER + 1 + LEAST + EDGE)))
+    bars = max(1, min(MOST, room // beside - NUMBER - 1 - EDGE))
+    tables = []
+    for first in range(0, len(shown), beside):
+        some = shown[first : first + beside]
+        titles = (Column(one.label.lower(), max_width=NUMBER + 1 + bars) for one in some)
+        table = Table(Column("layer", no_wrap=True), *titles)
+        for i, layer in enumerate(layers):
+            table.add_row(layer, *(_cell(run.metrics[one.name], i, bars) for one in some))
+        tables.append(table)
+    return tables
+
+
+def _end(text: str, most: int) -> str:
+    """The end of a text that is too long: layers differ there.
+
+    >>> _end("model.layers.11.self_attn", 16)
+    '…rs.11.self_attn'
+    """
+    return text if len(text) <= most else f"…{text[1 - most :]}"
+
+
+def _cell(tables: list[list[list[float]]], layer: int, bars: int) -> str:
+    """Mean over the heads of a layer now, and the newest end of its course."""
     course = [_mean(table[layer]) for table in tables]
-    return f"{course[-1]:7.3g} {spark(course[-16:])}"
+    return f"{course[-1]:{NUMBER}.3g} {spark(course[-bars:])}"
 
 
 def _mean(values: list[float]) -> float:

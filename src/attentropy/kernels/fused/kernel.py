@@ -73,7 +73,7 @@ def forward(call: Call) -> SoftmaxResults:
     Args:
         call: a resolved call.
     """
-    lib = _library()
+    lib = loaded()
     x = readable(call, lib)
     shape = x.q.shape[:3]
     out = empty_like_rows(x.q, x.v.shape[3])
@@ -81,7 +81,7 @@ def forward(call: Call) -> SoftmaxResults:
     lse, max_logit, collision, varentropy, log_l = [torch.empty_like(entropy) for _ in range(5)]
     argmax = torch.empty_like(entropy, dtype=torch.int64)
     results = SoftmaxResults(out, entropy, lse, max_logit, argmax, collision, varentropy, log_l)
-    lib.forward(block(fields_of(x), _of_results(results)))
+    lib.forward(block(described(x), _of_results(results)))
     return results if x is call else results._replace(out=out.to(call.v.dtype))
 
 
@@ -94,7 +94,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
         grads: gradients of the results.
         needs: which inputs need a gradient.
     """
-    lib = _library()
+    lib = loaded()
     x = readable(call, lib, pairs=not needs["scale"])
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = grads["out"]
@@ -106,7 +106,7 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     fields |= {f"d{n}": pointer(g) for n, g in flowing.items()} | {"dout": heads(dout)}
     if "bias" in found:
         fields["dbias"] = spread(found["bias"], _pairs(x))
-    lib.backward(block(fields_of(x), _of_results(results), fields))
+    lib.backward(block(described(x), _of_results(results), fields))
     return tuple(_shaped(found.get(n), getattr(call, n), needs[n]) for n in INPUTS)
 
 
@@ -135,7 +135,8 @@ def _shaped(grad: Tensor | None, like: Tensor | None, needed: bool) -> Tensor | 
     return grad if same else grad.sum_to_size(like.shape).to(like.dtype)
 
 
-def _library() -> library.Library:
+def loaded() -> library.Library:
+    """The library that serves; raises if there is none."""
     if library.serving is None:
         raise UnsupportedError(f"the fused kernel cannot run: {library.missing}")
     return library.serving
@@ -146,12 +147,12 @@ def readable(x: Call, lib: library.Library, *, pairs: bool = True) -> Call:
 
     Args:
         x: a resolved call.
-        lib: the library.
-        pairs: bf16 may stay as it is, where the library multiplies it.
+        lib: that is to read them.
+        pairs: whether bf16 may be multiplied as it is.
     """
     if _is_readable(x):
         return x
-    q, k, v = (t.detach() for t in x[:3])
+    q, k, v = (t.detach().resolve_neg() for t in x[:3])
     if not q.dtype == k.dtype == v.dtype == torch.float32:
         even = q.shape[3] % 2 == v.shape[3] % 2 == 0
         bf16 = q.dtype == k.dtype == v.dtype == torch.bfloat16
@@ -176,6 +177,7 @@ def _is_readable(x: Call) -> bool:
         x.q.dtype is x.k.dtype is x.v.dtype is x.scale.dtype is dense
         and x.q.stride(3) == x.k.stride(3) == x.v.stride(3) == 1
         and x.bias is x.relative is x.slopes is None
+        and not (x.q.is_neg() or x.k.is_neg() or x.v.is_neg())
     )
 
 
@@ -197,8 +199,8 @@ def empty_like_rows(x: Tensor, width: int) -> Tensor:
     Not empty_like: of a view whose strides are tied it makes a last stride other than 1.
 
     Args:
-        x: [B,H,N,D].
-        width: of the last dimension.
+        x: queries, keys or values.
+        width: the last dimension.
     """
     batch, heads, rows, _ = x.shape
     if heads > 1 and x.stride(1) < x.stride(2):
@@ -206,11 +208,11 @@ def empty_like_rows(x: Tensor, width: int) -> Tensor:
     return x.new_empty(batch, heads, rows, width)
 
 
-def fields_of(x: Call) -> dict[str, Words]:
+def described(x: Call) -> dict[str, Words]:
     """The fields of struct Args that describe the inputs.
 
     Args:
-        x: a call that is readable.
+        x: what `readable` gave.
     """
     batch, query_heads, queries, dim = x.q.shape
     _, key_heads, keys, width = x.v.shape

@@ -72,6 +72,24 @@ class Library:
         """
         self.handle.attentropy_summary(block, summary)
 
+    def planned_forward(self, args: bytes, places: bytes) -> None:
+        """Run the forward pass of a plan.
+
+        Args:
+            args: struct Args without addresses.
+            places: struct Places.
+        """
+        self.handle.attentropy_planned_forward(args, places)
+
+    def planned_backward(self, args: bytes, places: bytes) -> None:
+        """Run the backward pass of a plan.
+
+        Args:
+            args: struct Args without addresses.
+            places: struct Places.
+        """
+        self.handle.attentropy_planned_backward(args, places)
+
     def peak(self) -> float:
         """Float32 operations per second of one thread, multiplying and adding in registers."""
         return float(self.handle.attentropy_peak())
@@ -126,8 +144,9 @@ def _load(isa: str) -> Library | str:
         )
     handle.attentropy_peak.restype = ctypes.c_double
     for name in ("forward", "backward"):
-        function = getattr(handle, f"attentropy_{name}")
-        function.argtypes, function.restype = [ctypes.c_void_p], None
+        for function, count in ((f"attentropy_{name}", 1), (f"attentropy_planned_{name}", 2)):
+            entry = getattr(handle, function)
+            entry.argtypes, entry.restype = [ctypes.c_void_p] * count, None
     handle.attentropy_summary.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     handle.attentropy_summary.restype = None
     return Library(isa, path, handle)

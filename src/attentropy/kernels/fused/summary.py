@@ -23,7 +23,14 @@ from attentropy.kernels.fused.block import (
     pointer,
     spread,
 )
-from attentropy.kernels.fused.kernel import bounds_of, empty_like_rows, fields_of, lacks, readable
+from attentropy.kernels.fused.kernel import (
+    bounds_of,
+    described,
+    empty_like_rows,
+    lacks,
+    loaded,
+    readable,
+)
 
 SUMMARY = Struct("Summary")
 NAMES = frozenset(n.removeprefix("at_") for n in SUMMARY.layout if n.startswith("at_"))
@@ -96,8 +103,7 @@ def add(call: Call, out: Tensor | None, stats: Stats, summary: Fields, into: lis
         summary: what `fields` gave.
         into: the sums [N + H,H] and the largest logits [H], float64 and contiguous.
     """
-    lib = library.serving
-    assert lib is not None
+    lib = loaded()
     x = readable(call, lib)
     read = {n: getattr(stats, n).detach().to(torch.float32).contiguous() for n in _READ}
     given = {n: pointer(value) for n, value in read.items()}
@@ -106,7 +112,7 @@ def add(call: Call, out: Tensor | None, stats: Stats, summary: Fields, into: lis
         out = out if out.stride(3) == 1 else out.contiguous()
         given["out"] = heads(out)
     where = {"sums": pointer(into[0]), "top": pointer(into[1])}
-    lib.summary(block(fields_of(x), given), SUMMARY.pack(*SUMMARY.words(summary, where)))
+    lib.summary(block(described(x), given), SUMMARY.pack(*SUMMARY.words(summary, where)))
 
 
 class RepeatedCall:
@@ -122,7 +128,7 @@ class RepeatedCall:
     def __init__(self, call: Call) -> None:
         self._scale = call.scale  # its address is among the words
         self._rows = call.q.shape[:3].numel()
-        self._words = ARGS.words(fields_of(call))
+        self._words = ARGS.words(described(call))
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, *, bounds: Words, summary: Words, into: list[Tensor]
@@ -148,8 +154,7 @@ class RepeatedCall:
             words[_AT[name]] = at + 4 * place * self._rows
         whole = list(summary)
         whole[_SUMS : _SUMS + 2] = into[0].data_ptr(), into[1].data_ptr()
-        lib, given = library.serving, ARGS.pack(*words)
-        assert lib is not None
+        lib, given = loaded(), ARGS.pack(*words)
         lib.forward(given)
         lib.summary(given, SUMMARY.pack(*whole))
         return out

@@ -101,6 +101,17 @@ def mean_entropy(spread: float, n: int, rows: int = 200, seed: int = 0) -> float
     return float(np.mean(entropy(spread * generator(seed).normal(size=(rows, n)))))
 
 
+def sinusoid(positions: Array, width: int) -> Array:
+    """Sinusoidal encodings, sines first: angles position / 10000^(2k/width).
+
+    Args:
+        positions: [n].
+        width: of an encoding; even.
+    """
+    angle = positions[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return np.concatenate([np.sin(angle), np.cos(angle)], 1)
+
+
 def deviation(samples: Any, wanted: float) -> float:
     """Mean minus `wanted` in standard errors.
 

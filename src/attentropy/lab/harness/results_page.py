@@ -3,7 +3,8 @@
     python -m attentropy.lab.harness.results_page RUNS PAGE
 
 RUNS is a directory of runs (docs/results); PAGE the Markdown file to write (docs/results.md), which
-links the figures where they lie.
+links the figures where they lie. A file remarks.txt beside the results of a run, such as what has
+changed since, follows them on the page.
 """
 
 import json
@@ -15,6 +16,8 @@ from attentropy.lab.harness.registry import HOMES, find
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.harness.run_folder import RESULTS
 from attentropy.lab.harness.summary import summary
+
+REMARKS = "remarks.txt"
 
 HEAD = """# Results of the lab
 
@@ -47,6 +50,8 @@ def page(runs: Path, target: Path) -> str:
             where, about = chosen[name]
             at = os.path.relpath(where, target.parent) + "/"
             parts.append(summary(find(name), RunResults(about["rows"]), about, level=2, at=at))
+            if (remarks := where / REMARKS).exists():
+                parts.append(remarks.read_text(encoding="utf-8"))
     return "\n".join(parts)
 
 

@@ -1,10 +1,12 @@
 """What the running modules were called with: it tells padding, and where keys come from.
 
-Padding is what the caller says is padding: an `attention_mask` [B,N] of a transformers model, 0 at
-padding, or a `key_padding_mask` [B,N] as torch.nn has it, True at padding. Where nothing says so,
-all rows count, whatever keys they see.
+Padding is what the caller says is padding: an `attention_mask` [B,N], 0 at padding, or a
+`key_padding_mask` [B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without
+positive numbers is added to logits, and tells of nothing. Where nothing says so, all rows count,
+whatever keys they see.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -103,7 +105,14 @@ def _real(owner: "Owner") -> Tensor | None:
     mask = argument(owner, "attention_mask")
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
-    return mask != 0
+    return None if not owner.is_model and _is_added(mask) else mask != 0
+
+
+def _is_added(mask: Tensor) -> bool:
+    """Is it made to be added to logits?"""
+    if torch.compiler.is_compiling() or not mask.is_floating_point():
+        return False
+    return not bool((mask > 0).any())
 
 
 def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | None:
@@ -134,17 +143,68 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     if isinstance(module, nn.MultiheadAttention):
         key = argument(owner, "key")
         return key is not None and key is not argument(owner, "query")
-    args, kwargs = owner.given
-    given = [x for x in (*args, *kwargs.values()) if _is_sequence(x)]
+    lengths = [x.shape[-2] for x in _both(owner)]
+    if lengths == [queries, keys] and queries != keys:
+        return True
+    given = [x for x in _tensors(owner) if _is_sequence(x)]
     for name in ELSEWHERE:
         other = argument(owner, name)
         if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:
             return True
-    lengths = {x.shape[1] for x in given}
-    if queries not in lengths:
+    known = {x.shape[1] for x in given}
+    if queries not in known:
         return None
     # keys of another length are those of another input, or of both inputs side by side
-    return keys != queries and bool(lengths & {keys, keys - queries})
+    return keys != queries and bool(known & {keys, keys - queries})
+
+
+def own_lengths() -> set[int]:
+    """Lengths of the sequences that the innermost running module was given."""
+    owner = owner_of(STATE.running[-1]) if STATE.running else None
+    return set() if owner is None else {x.shape[1] for x in _tensors(owner) if _is_sequence(x)}
+
+
+def in_windows(batch: int, queries: int) -> bool:
+    """Does the running call attend within parts of a sequence that a module around it was given?
+
+    Such parts stand side by side in the batch.
+
+    Args:
+        batch: number of sequences of the call.
+        queries: number of queries of each.
+    """
+    if torch.compiler.is_compiling() or not STATE.running:
+        return False
+    outer = owner_of(STATE.running[0])
+    if outer is None or _batch(outer) in (None, batch):
+        return False
+    owners = (owner_of(module) for module in STATE.running)
+    return any(_is_whole(x, batch, queries) for one in owners if one for x in _tensors(one))
+
+
+def _batch(owner: "Owner") -> int | None:
+    return next((x.shape[0] for x in _tensors(owner) if x.dim()), None)
+
+
+def _tensors(owner: "Owner") -> Iterator[Tensor]:
+    args, kwargs = owner.given
+    return (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+
+
+def _is_whole(x: Tensor, batch: int, queries: int) -> bool:
+    """Is it a sequence [b,N,C], [b,H,W,C] or [b,C,H,W] whose parts make up the batch?"""
+    if x.dim() not in (3, 4) or not x.is_floating_point() or batch <= x.shape[0]:
+        return False
+    parts, rest = divmod(batch, max(1, x.shape[0]))
+    lengths = [x.shape[1:-1].numel(), x.shape[2:].numel() if x.dim() == 4 else 0]
+    # parts at the edge may be padded
+    return not rest and any(queries < n <= parts * queries < 4 * n for n in lengths)
+
+
+def _both(owner: "Owner") -> list[Tensor]:
+    """What a module was given as `query` and `key`."""
+    given = [argument(owner, name) for name in ("query", "key")]
+    return [x for x in given if isinstance(x, Tensor) and x.dim() > 2]
 
 
 def _is_sequence(x: Any) -> bool:

@@ -48,6 +48,16 @@ def looks_like_attention(name: str, module: nn.Module) -> bool:
     return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
 
 
+def might_attend(name: str, module: nn.Module) -> bool:
+    """Whether a module is attention by its name, and no norm or position beside it.
+
+    Args:
+        name: of the module in its model.
+        module: the module.
+    """
+    return looks_like_attention(name, module) and next(module.children(), None) is not None
+
+
 def looks_like_cross(name: str, module: nn.Module) -> bool:
     """Whether a module is cross-attention, by what transformers calls it.
 

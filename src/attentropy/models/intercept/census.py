@@ -29,6 +29,7 @@ CARRY = {
     "_unsafe_view", "as_strided", "slice_scatter", "select_scatter", "index_put", "index_put_",
     "flip", "roll", "clamp", "relu",
 }  # fmt: skip
+QUOTIENTS = ("div", "div_", "mul")
 ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
 
 
@@ -39,7 +40,7 @@ class Softmaxed:
     Attributes:
         module: the innermost tracked module.
         how: the way in which it was computed, in words.
-        keys: number of outcomes of each row.
+        span: the most that a product with values may sum over.
         record: records it; None if it slipped by.
         way: what tells softmax calls of the module apart.
         used: its weights were summed over keys in a matrix product.
@@ -47,7 +48,7 @@ class Softmaxed:
 
     module: nn.Module | None
     how: str
-    keys: int
+    span: int
     record: Callable[[], None] | None = None
     way: Hashable = None
     used: bool = False
@@ -67,7 +68,7 @@ class Census(TorchDispatchMode):
         super().__init__()
         self.found: list[Softmaxed] = []
         self.kernels: list[tuple[nn.Module, str]] = []
-        self._marks: dict[int, tuple[StorageWeakRef, list[Softmaxed]]] = {}
+        self._marks: dict[int, tuple[StorageWeakRef, dict[Softmaxed, int]]] = {}
         self._logs: dict[int, tuple[StorageWeakRef, str]] = {}
 
     def __torch_dispatch__(
@@ -87,7 +88,7 @@ class Census(TorchDispatchMode):
             one: what is known of it.
         """
         self.found.append(one)
-        self._mark(weights, [one])
+        self._mark(weights, {one: one.span})
 
     def slipped(self) -> list[tuple[nn.Module, str]]:
         """Modules that attended unseen, and how."""
@@ -119,13 +120,15 @@ class Census(TorchDispatchMode):
     def _slipped(self, weights: Tensor, args: tuple[Any, ...], how: str) -> None:
         if STATE.held is None:
             dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
-            self.softmax(weights, Softmaxed(current(), how, weights.shape[dim]))
+            self.softmax(weights, Softmaxed(current(), how, span_of(weights, dim)))
 
     def _exp(self, x: Tensor, out: Tensor) -> None:
         if x.dim() < 2 or not x.is_floating_point():
             return
         if _key(x) in self._logs:
             self._slipped(out, (), "log_softmax(...).exp()")
+        elif _is_softmax(out):
+            self._slipped(out, (), "exp(s - logsumexp(s))")
         else:
             self._logs[_key(out)] = StorageWeakRef(out.untyped_storage()), "exp"
 
@@ -137,20 +140,24 @@ class Census(TorchDispatchMode):
         """
         left, right = factors
         if not any(isinstance(x, nn.Parameter) for f in factors for x in (f, f._base)):
-            for one in (*self._of(left), *self._of(right)):
-                one.used = one.used or left.shape[-1] <= one.keys
+            for one, span in (*self._of(left).items(), *self._of(right).items()):
+                one.used = one.used or left.shape[-1] <= span
 
     def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
-        carried = [one for x in given for one in self._of(x)]
+        carried: dict[Softmaxed, int] = {}
+        for x in given:
+            for one, span in self._of(x).items():
+                grown = name == "constant_pad_nd" and x.shape[-1] <= span
+                carried[one] = max(carried.get(one, 0), out.shape[-1] if grown else span)
         if carried:
             self._mark(out, carried)
-        elif (
-            name in ("div", "div_", "mul") and self._logs.get(_key(given[0]), ("", ""))[1] == "exp"
-        ):
-            total = out.detach().double().sum(-1)
-            if out.dim() > 2 and out.shape[-1] > 1 and bool((total - 1).abs().amax() < 1e-4):
-                self._slipped(out, (), "exp(s) / sum(exp(s))")
+        elif name in QUOTIENTS and self._is_exp(given[0]) and _is_softmax(out):
+            self._slipped(out, (), "exp(s) / sum(exp(s))")
+
+    def _is_exp(self, x: Tensor) -> bool:
+        known = self._logs.get(_key(x))
+        return known is not None and known[1] == "exp"
 
     def _kernel(self, func: Any, name: str) -> None:
         module = current()
@@ -158,18 +165,41 @@ class Census(TorchDispatchMode):
             space = getattr(func, "namespace", "")
             self.kernels.append((module, name if space in ("", "aten") else f"{space}::{name}"))
 
-    def _mark(self, x: Tensor, ones: list[Softmaxed]) -> None:
+    def _mark(self, x: Tensor, spans: dict[Softmaxed, int]) -> None:
         key = _key(x)
         known = self._marks.get(key)
         if known is None:
-            known = self._marks[key] = StorageWeakRef(x.untyped_storage()), []
-        known[1].extend(one for one in ones if one not in known[1])
+            known = self._marks[key] = StorageWeakRef(x.untyped_storage()), {}
+        for one, span in spans.items():
+            known[1][one] = max(known[1].get(one, 0), span)
 
-    def _of(self, x: Any) -> list[Softmaxed]:
+    def _of(self, x: Any) -> dict[Softmaxed, int]:
+        """Softmaxes whose weights are in a tensor, and the most that a product may sum over."""
         if not isinstance(x, Tensor) or not self._marks:
-            return []
+            return {}
         known = self._marks.get(_key(x))
-        return [] if known is None else list(known[1])
+        return {} if known is None else known[1]
+
+
+def _is_softmax(x: Tensor) -> bool:
+    """Do rows of several numbers add up to one?"""
+    if x.dim() < 3 or x.shape[-1] < 2 or not x.numel():
+        return False
+    total = x.detach().sum(-1, dtype=torch.float64)
+    return bool((total - 1).abs().amax() < 1e-4)
+
+
+def span_of(weights: Tensor, dim: int) -> int:
+    """The most that a product of weights with values may sum over.
+
+    Weights that share the queries out among keys, as groups of tokens do, sum over the queries.
+
+    Args:
+        weights: of a softmax.
+        dim: over which it was taken.
+    """
+    size = weights.shape[dim]
+    return size if dim % weights.dim() == weights.dim() - 1 else max(size, weights.shape[-1])
 
 
 def _key(x: Tensor) -> int:

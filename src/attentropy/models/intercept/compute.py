@@ -106,14 +106,15 @@ def answer(module: nn.Module, made: Intercepted) -> Any:
         serves = bool(attached.changes) or not (made.by_softmax or made.dropout)
         return served(module, made, owner) if serves else _beside(module, made, owner)
     against = verify.verdict(module, made.way)
-    if against:
+    rounded = against == verify.ROUNDED and not attached.changes
+    if against and not rounded:
         return _alone(module, made, against)
     mode = "first" if attached.owner is None else attached.owner.recorder.verify
     unsure = mode == "always" or (mode == "first" and against is None)
     if attached.changes:
         against = _compared(module, made) if unsure else ""
         return _alone(module, made, against) if against else served(module, made, owner)
-    if unsure or made.dropout or tracking.in_checkpoint():
+    if unsure or rounded or made.dropout or tracking.in_checkpoint():
         return _beside(module, made, owner, compare=unsure)
     try:
         return served(module, made, owner)
@@ -169,11 +170,14 @@ def _beside(
     with holding() as held:
         result = made.own()
     reason, calls = _judged(module, made, result)
-    if reason:
+    if reason == verify.ROUNDED and owner is not None:
+        owner.recorder.beside[owner.name] = reason
+    elif reason:
         _tell(module, made, reason)
         for record in held:
             record()
-    elif calls is not None:
+        return result
+    if calls is not None:
         with computing():
             _record(owner, *calls)
     return result

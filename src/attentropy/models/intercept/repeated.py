@@ -17,7 +17,7 @@ from attentropy.kernels.fused import summary
 from attentropy.kernels.fused.block import Words
 from attentropy.kernels.fused.summary import RepeatedCall, SummedRows
 from attentropy.models.intercept import verify
-from attentropy.models.intercept.arguments import real_queries
+from attentropy.models.intercept.arguments import in_windows, real_queries
 from attentropy.models.intercept.tracking import STATE, Tracked, owner_of
 from attentropy.models.record.accumulators import CallSizes, Owner
 from attentropy.models.record.measures import PLACES, CountedRows, summed_rows
@@ -159,7 +159,8 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
         inside=owner.recorder.inside,
     )
     slot = owner.slot_of(place, device=known.extent.device)
-    slot.describe(CallSizes(tensors[0].shape[3], known.extent.keys, mask.is_causal))
+    window = not mask.cross and (mask.slides or in_windows(*tensors[0].shape[:3:2]))
+    slot.describe(CallSizes(tensors[0].shape[3], known.extent.keys, mask.is_causal, window))
     into = [slot.sums, slot.top]
     return known.run(*tensors, bounds=words.bounds, summary=words.summary, into=into)
 

@@ -7,7 +7,7 @@ otherwise. Its is_causal is aligned to the start: query i sees keys up to i, wha
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import wraps
 from typing import Any
 
 import torch
@@ -51,13 +51,55 @@ def hold(model: nn.Module | None = None) -> registry.Undo:
 
 def _apply() -> registry.Undo:
     taken = _taken_over(F.scaled_dot_product_attention)
-    put_back = registry.replace(F, "scaled_dot_product_attention", taken)
-    # the fast path of MultiheadAttention and TransformerEncoder calls no Python
-    allow = partial(
-        torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
+    return registry.together(
+        registry.replace(F, "scaled_dot_product_attention", taken),
+        registry.replace(torch.backends.mha, "get_fastpath_enabled", _without_fast_path()),
+        registry.replace(nn.TransformerEncoder, "forward", _as_nested(_PLAIN_ENCODER)),
     )
-    torch.backends.mha.set_fastpath_enabled(False)
-    return registry.together(put_back, allow)
+
+
+def _without_fast_path() -> Callable[[], bool]:
+    """The fast path of MultiheadAttention and TransformerEncoder calls no Python."""
+    original = torch.backends.mha.get_fastpath_enabled
+
+    def get_fastpath_enabled() -> bool:
+        return STATE.computing and original()
+
+    return get_fastpath_enabled
+
+
+_PLAIN_ENCODER = nn.TransformerEncoder.forward
+
+
+def _as_nested(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An encoder whose padded tokens come out as its fast path has them.
+
+    It leaves padding out in nested tensors, and fills it in at the end.
+    """
+
+    @wraps(original)
+    def forward(
+        self: nn.TransformerEncoder,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        out = original(self, src, mask, src_key_padding_mask, is_causal)
+        if src_key_padding_mask is None or STATE.computing or not _may_nest(self, src):
+            return out
+        with computing(), torch.no_grad():
+            own = original(self, src, mask, src_key_padding_mask, is_causal)
+        return torch.where((src_key_padding_mask != 0)[..., None], own, out)
+
+    return forward
+
+
+def _may_nest(encoder: nn.TransformerEncoder, src: Tensor) -> bool:
+    if not encoder.use_nested_tensor or encoder.training or torch.compiler.is_compiling():
+        return False
+    given = (src, *encoder.parameters())
+    return src.dim() == 3 and not (torch.is_grad_enabled() and any(x.requires_grad for x in given))
 
 
 def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -23,7 +23,7 @@ class Place(NamedTuple):
         layer: name of the module.
         call: number of the module's attention call in a forward pass, from 0.
         phase: "forward", or "step" for queries that continue a cache.
-        kind: "self" or "cross".
+        kind: "self" or "cross"; a window is told from the calls of a slot.
         operator: "attend", or "softmax" of attention that is computed by hand.
         heads: number of heads.
     """
@@ -37,16 +37,24 @@ class Place(NamedTuple):
 
 
 class CallSizes(NamedTuple):
-    """What a slot notes of a call besides its sums: width, number of keys, and causality."""
+    """What a slot notes of a call besides its sums: width, number of keys, causality, a window."""
 
     head_dim: int
     keys: int
     causal: bool | torch.Tensor
+    window: bool
 
     @classmethod
-    def of(cls, asked: ModelCall) -> "CallSizes":
-        """Those of a call."""
-        return cls(asked.call.q.shape[3], asked.call.k.shape[2], asked.mask.is_causal)
+    def of(cls, asked: ModelCall, *, window: bool = False) -> "CallSizes":
+        """Those of a call.
+
+        Args:
+            asked: the call.
+            window: it attends within a part of the sequence.
+        """
+        mask = asked.mask
+        window = not mask.cross and (window or mask.slides)
+        return cls(asked.call.q.shape[3], asked.call.k.shape[2], mask.is_causal, window)
 
 
 class Slot:
@@ -61,6 +69,7 @@ class Slot:
         self.longest = torch.zeros((), dtype=torch.int64, device=device)
         self.behind = torch.zeros((), dtype=torch.bool, device=device)
         self.head_dim = 0
+        self.is_window = False
         self._length = 0
         self._is_causal = False
 
@@ -94,7 +103,7 @@ class Slot:
 
     def describe(self, call: CallSizes) -> None:
         """Note the sizes of a call, and whether it is causal."""
-        self.head_dim = call.head_dim
+        self.head_dim, self.is_window = call.head_dim, call.window
         self.is_causal = call.causal is True
         if torch.compiler.is_compiling():  # a number here would be a graph for every length
             self.longest.copy_(self.longest.clamp(min=call.keys))
@@ -116,6 +125,7 @@ class Slot:
         device = self.top.device
         self.add(HeadSums(other.sums.to(device), other.top.to(device)))
         self.head_dim, self.is_causal = other.head_dim, other.is_causal
+        self.is_window = other.is_window
         self.length = other.length
 
 

@@ -1,7 +1,12 @@
-"""What a watch saw of every module, and what it did not."""
+"""What a watch saw of every module with attention, and what it did not.
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+Modules that attend are told of, and beside them those that might: modules whose name or class says
+attention, and layers in a row with layers that attend, as hybrids have them. Containers are not.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -12,6 +17,8 @@ if TYPE_CHECKING:
     from attentropy.models.record.recorder import Recorder
 
 Status = Literal["verified", "beside", "partly", "unseen", "no attention"]
+STATES = get_args(Status)
+MISSED = ("partly", "unseen")
 
 
 class ModuleCoverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,14 +40,82 @@ class ModuleCoverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     calls: int = 0
 
 
-def covered(recorder: "Recorder", *, verified: Callable[[str], bool]) -> list[ModuleCoverage]:
-    """What was seen of every watched module, in the order of the model.
+def covered(
+    recorder: "Recorder", *, verified: Callable[[str], bool], might: Callable[[str], bool]
+) -> list[ModuleCoverage]:
+    """What was seen of the modules that attend or might, in the order of the model.
 
     Args:
         recorder: of the watch.
         verified: whether calls of a module by name were compared with the model's own.
+        might: whether a module by name is called attention.
     """
-    return [_of(owner, recorder, verified=verified) for owner in recorder.owners]
+    rows = [_of(owner, recorder, verified=verified) for owner in recorder.owners]
+    chosen = _told_of([row.module for row in rows], {r.module for r in rows if _attends(r)}, might)
+    return [row for row in rows if row.module in chosen] or rows[:1]
+
+
+def summary(rows: Sequence[ModuleCoverage]) -> str:
+    """What was seen, in a sentence; "" if there are no rows.
+
+    Args:
+        rows: what was seen of each module.
+
+    >>> summary([ModuleCoverage(module="a", status="verified", calls=1)])
+    'All attention was seen: 1 verified.'
+    >>> summary([ModuleCoverage(module="a", status="unseen", why="flex_attention")])
+    'Not all attention was seen: 1 unseen; a (flex_attention).'
+    """
+    if not rows:
+        return ""
+    counts = Counter(row.status for row in rows)
+    told = ", ".join(f"{counts[status]:,} {status}" for status in STATES if counts[status])
+    told = told.replace("no attention", "without attention")
+    missed = [f"{row.module or 'the model'} ({row.why})" for row in rows if row.status in MISSED]
+    if not missed:
+        return f"All attention was seen: {told}."
+    more = f" and {len(missed) - 3:,} more" if len(missed) > 3 else ""
+    return f"Not all attention was seen: {told}; {', '.join(missed[:3])}{more}."
+
+
+def _attends(row: ModuleCoverage) -> bool:
+    return row.status != "no attention"
+
+
+def _told_of(names: list[str], attend: set[str], might: Callable[[str], bool]) -> set[str]:
+    """Modules that attend, others that might, and layers without attention beside those with it."""
+    told, around = set(attend), {part for name in attend for part in _around(name)}
+    for name in names:  # a module comes before those inside of it
+        if name and name not in around and might(name) and told.isdisjoint(_around(name)):
+            told.add(name)
+    within = {part for name in told for part in (name, *_around(name))}
+    layers = {_layer_of(name) for name in attend}
+    rows = {name.rpartition(".")[0] for name in layers if name is not None}
+    return told | {
+        name
+        for name in names
+        if name not in within and name == _layer_of(name) and name.rpartition(".")[0] in rows
+    }
+
+
+def _around(name: str) -> list[str]:
+    """Names of the modules around one, without the whole model.
+
+    >>> _around("layers.3.attn")
+    ['layers', 'layers.3']
+    """
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _layer_of(name: str) -> str | None:
+    """The outermost numbered module that one is, or is in; None if none is numbered.
+
+    >>> _layer_of("encoder.layers.3.blocks.1.attn")
+    'encoder.layers.3'
+    """
+    path = (*_around(name), name)
+    return next((part for part in path if part.rpartition(".")[2].isdigit()), None)
 
 
 def _of(owner: "Owner", recorder: "Recorder", *, verified: Callable[[str], bool]) -> ModuleCoverage:

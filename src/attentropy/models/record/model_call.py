@@ -11,12 +11,14 @@ class ModelCall(NamedTuple):
 
     Of a softmax that a model computes by hand only the logits are known: queries, keys and values
     have no width, so that scores are 0, and the logits are the bias. `by_attend` calls come from
-    attend(), and not from a model's own code.
+    attend(), and not from a model's own code. Queries `in_blocks` are those of several parts of a
+    sequence, one after the other.
     """
 
     call: Call
     mask: ModelMask
     by_attend: bool = False
+    in_blocks: bool = False
 
     @property
     def is_cross(self) -> bool:

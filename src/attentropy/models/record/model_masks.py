@@ -45,6 +45,7 @@ class ModelMask:
         first: the first key that any query of an entry sees, [1 or B,1,1]; None if it is key 0.
         choice_from: the query from which on all see two keys or more; None if it is not known.
         step: the queries continue a cache.
+        slides: keys leave the sight of later queries at a fixed distance, as in a sliding window.
         notes: what was worked out of this mask, for the next layer.
     """
 
@@ -56,6 +57,7 @@ class ModelMask:
     first: Tensor | None = None
     choice_from: int | None = None
     step: bool = False
+    slides: bool = False
     notes: dict[Any, Any] = field(default_factory=dict)
 
     def seeing(self, seen: Visibility) -> "ModelMask":
@@ -137,13 +139,15 @@ def from_call(call: Call, *, cross: bool) -> ModelMask:
     seen = call.seen._replace(added=None)
     by_table = seen.table is not None or seen.predicate is not None
     seen = seen.tabled() if by_table else seen
+    own, first = None if cross else _from_end(seen.extent), _first(seen)
     return ModelMask(
         seen=seen,
-        positions=None if cross else _from_end(seen.extent),
+        positions=own,
         cross=cross,
         is_causal=seen.shape == "causal",
-        first=_first(seen),
+        first=first,
         step=not cross and seen.extent.queries < seen.extent.keys,
+        slides=not torch.compiler.is_compiling() and _slides(seen, own, first),
     )
 
 
@@ -294,7 +298,20 @@ def _as_interval(mask: ModelMask) -> ModelMask:
         return causal_from_end(extent)
     first = None if start is None else start.to(torch.int32)
     seen = Visibility(extent, first, hi.to(torch.int32), counted=count)
-    return replace(mask, seen=seen, is_causal=causal)
+    return replace(mask, seen=seen, is_causal=causal, slides=_slides(seen, own, mask.first))
+
+
+def _slides(seen: Visibility, own: Tensor | None, first: Tensor | None) -> bool:
+    """Does each query that misses the first keys see back as far as any query does?
+
+    Documents begin anew instead: their first queries see few keys.
+    """
+    if own is None or seen.lo is None or not seen.is_interval:
+        return False
+    sees = seen.lo < (seen.extent.keys if seen.hi is None else seen.hi)
+    behind = (own - seen.lo).masked_fill(~sees, -1)
+    later = sees & (seen.lo > (0 if first is None else first))
+    return bool(later.any()) and bool((behind[later] == behind.amax()).all())
 
 
 def _first(seen: Visibility) -> Tensor | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.results import Stats
-from attentropy.models.intercept.arguments import real_queries
+from attentropy.models.intercept.arguments import in_windows, real_queries
 from attentropy.models.intercept.census import Census, is_new, learn, slip
 from attentropy.models.intercept.tracking import in_backward
 from attentropy.models.record.accumulators import CallSizes, Owner
@@ -130,7 +130,9 @@ class Recorder:
             kind="cross" if asked.is_cross else "self",
             operator="softmax" if asked.is_by_hand else "attend",
         )
-        device, sizes = stats.visible.device, CallSizes.of(asked)
+        batch, _, queries = asked.call.q.shape[:3]
+        sizes = CallSizes.of(asked, window=asked.in_blocks or in_windows(batch, queries))
+        device = stats.visible.device
 
         def commit() -> None:
             place = owner.counted(where, inside=self.inside)

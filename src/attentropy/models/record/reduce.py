@@ -108,7 +108,8 @@ def totals(owners: Collection[Owner]) -> Totals:
                 continue
             name = _BREAK.join(str(part) for part in place)
             sums |= {f"{name}{_BREAK}{x}": getattr(slot, x).clone() for x in _SUMS}
-            sizes = slot.top.new_tensor([slot.head_dim, slot.length, slot.is_causal])
+            told = [slot.head_dim, slot.length, slot.is_causal, slot.is_window]
+            sizes = slot.top.new_tensor(told)
             maxima |= {f"{name}{_BREAK}top": slot.top.clone(), f"{name}{_BREAK}sizes": sizes}
     return Totals(sums, maxima)
 
@@ -149,8 +150,8 @@ def _slot(tensors: dict[str, Tensor]) -> Slot:
     slot = Slot(len(tensors["top"]), device=tensors["top"].device)
     for name in (*_SUMS, "top"):
         getattr(slot, name).copy_(tensors[name])
-    head_dim, slot.length, causal = (int(x) for x in tensors["sizes"])
-    slot.head_dim, slot.is_causal = head_dim, bool(causal)
+    slot.head_dim, slot.length, causal, window = (int(x) for x in tensors["sizes"])
+    slot.is_causal, slot.is_window = bool(causal), bool(window)
     return slot
 
 
@@ -162,5 +163,6 @@ def _joined(parts: list[Slot]) -> Slot:
         getattr(joined, name).copy_(side_by_side(*(getattr(part, name) for part in parts)))
     first = parts[0]
     joined.head_dim, joined.is_causal = first.head_dim, first.is_causal
+    joined.is_window = first.is_window
     joined.length = max(part.length for part in parts)
     return joined

@@ -61,7 +61,7 @@ def rows_of(place: Place, slot: Slot, index: int) -> list[HeadRow]:
             index=index,
             call=place.call,
             phase="step" if place.phase == "step" else "forward",
-            kind="cross" if place.kind == "cross" else "self",
+            kind="cross" if place.kind == "cross" else "window" if slot.is_window else "self",
             head=head,
             heads=slot.heads,
             head_dim=slot.head_dim,

@@ -12,14 +12,21 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks import Extent, Mask, MaskLike, all_of
 from attentropy.core.resolve import Options
-from attentropy.core.scales import HoldEntropy, LogLengthFrom, PowerLength, ScaleRule, StepLog
+from attentropy.core.scales import (
+    HoldEntropy,
+    InfoScale,
+    LogLengthFrom,
+    PowerLength,
+    ScaleRule,
+    StepLog,
+)
 from attentropy.core.scores import Cosine, Dot, Score, unit
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Weights
 from attentropy.models.record.model_masks import FAR
 
 # c(n) / sqrt(d) with c = 1 at the trained length: they multiply whatever scale the model has
-RELATIVE = (LogLengthFrom, HoldEntropy, PowerLength, StepLog)
+RELATIVE = (LogLengthFrom, HoldEntropy, InfoScale, PowerLength, StepLog)
 
 
 Norm = bool | str | float | Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
@@ -101,7 +108,7 @@ class Change:
             _check_score(options.score)
             options = options._replace(score=None, scale=scale)
         if isinstance(options.mask, Visibility) and options.mask.added is not None:
-            options = options._replace(mask=self._with_bias(options.mask))
+            options = options._replace(mask=self._with_bias(options.mask, q.shape[-1]))
         if self.mask is not None:
             options = options._replace(mask=_met(options.mask, self.mask))
         if self.softcap is not None:
@@ -113,9 +120,9 @@ class Change:
             options = options._replace(scale=_Rescaled(module, self, score, options.scale))
         return q, k, options
 
-    def _with_bias(self, seen: Visibility) -> Visibility:
+    def _with_bias(self, seen: Visibility, head_dim: int) -> Visibility:
         """What a model adds to its scores gets the factor of the scores."""
-        factor = self.factor(seen.visible)
+        factor = self.factor(seen.visible, head_dim)
         if factor is None or seen.added is None:
             return seen
         added = seen.added * factor[..., None].to(seen.added.dtype)
@@ -142,7 +149,7 @@ class Change:
         if isinstance(new, Tensor):
             new = new.view(1, -1, 1) if new.dim() == 1 else new
         if self.temperature is not None:
-            new = new / self.temperature.to(visible.device).view(1, -1, 1)
+            new = new / self.temperature.to(visible).view(1, -1, 1)
         return new
 
     @property
@@ -152,6 +159,8 @@ class Change:
             return "qk_norm finds no queries and keys"
         if self.weights is not None:
             return "other weights find no values"
+        if isinstance(self.scale, InfoScale):
+            return "InfoScale depends on the width of queries, which the logits do not tell"
         if self.scale is not None and not isinstance(self.scale, (Planned, *RELATIVE)):
             return "a scale in place of the model's own finds no scores"
         return None
@@ -177,15 +186,18 @@ class Change:
         low = s.detach().amax(-1, keepdim=True) < -FAR
         return torch.where(hidden, -torch.inf, torch.where(low, s, x))
 
-    def factor(self, visible: Tensor) -> Tensor | None:
+    def factor(self, visible: Tensor, head_dim: int = 1) -> Tensor | None:
         """What multiplies the whole logit, broadcastable to [B,H,Q]; None if nothing does.
 
         Args:
             visible: number of visible keys of each row.
+            head_dim: width of queries and keys; matters for InfoScale alone.
         """
         factor: Tensor | None = None
-        if isinstance(self.scale, (Planned, *RELATIVE)):
-            factor = self.scale(1, visible.float())
+        if isinstance(self.scale, Planned):
+            factor = self.scale(head_dim, visible.float())
+        elif isinstance(self.scale, RELATIVE):
+            factor = self.scale(head_dim, visible.float()) * head_dim**0.5
         if self.temperature is not None:
             cooled = 1 / self.temperature.to(visible.device).view(1, -1, 1)
             factor = cooled if factor is None else factor * cooled

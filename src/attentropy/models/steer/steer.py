@@ -10,7 +10,8 @@ steered model are steered for good; undo() first for one that is not.
 
 Attention that a model computes by hand is changed at its softmax. There the whole logit is known,
 and nothing else: `temperature`, plans, rules that multiply the model's scale (LogLengthFrom,
-HoldEntropy, PowerLength), `softcap` and `mask` act; `qk_norm`, `weights` and other scales do not.
+HoldEntropy, PowerLength, StepLog), `softcap` and `mask` act; `qk_norm`, `weights` and other scales,
+InfoScale among them, do not.
 
 A bias of the model (ALiBi in BLOOM, relative positions in T5 and SAM) is part of the logit:
 temperature, plans and such rules multiply it as they do the scores, and a model's softcap and sink
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.core.masks import Mask
 from attentropy.core.resolve import check_scale, check_softcap
-from attentropy.core.scales import ScaleRule
+from attentropy.core.scales import CosScale, ScaleRule
 from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
@@ -71,9 +72,10 @@ def steer(
             theirs.
         plan: what calibrate() or extend() found: a factor per head and length, and settings of
             rotary positions, which are those of the whole model.
-        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy, PowerLength
-            and StepLog multiply the scale that the model has; others replace it. A plan may stand
-            here too.
+        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy, InfoScale,
+            PowerLength and StepLog multiply the scale that the model has, and that of `qk_norm`;
+            others replace it. CosScale is refused, for dot products have no bound: `qk_norm=16.0`
+            makes cosines and gives them their scale. A plan may stand here too.
         temperature: divides the logits, a bias of the model included: a number, one per head, or
             per layer name one of both.
         qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
@@ -231,6 +233,12 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentError("scale", "left out where a plan is given", repr(scale))
     if scale is not None:
         check_scale(scale)
+    if isinstance(scale, CosScale):
+        growth = "" if scale.growth is None else f", scale={scale.growth}"
+        raise UnsupportedError(
+            "steer does not take CosScale: it is the scale of cosines, and a trained model has dot "
+            f"products. steer(model, qk_norm={scale.value:g}{growth}) makes cosines of them"
+        )
     number = isinstance(scale, Real) and not math.isfinite(scale)
     if number or (isinstance(scale, Tensor) and not scale.isfinite().all()):
         raise ArgumentError("scale", "finite", repr(scale))

@@ -238,13 +238,15 @@ class MultiheadAttention(nn.Module):
             from_padding(key_padding_mask),
             causal if is_causal and attn_mask is None else None,
         )
-        options = self._options(q, k, masks)
+        options = self._options(query, q, k, masks)
         found = self._finished(self._attended(q, k, v, options), query)
         if not need_weights:
             return found
         return with_weights(found, attention_weights(q, k, **options))
 
-    def _options(self, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]) -> AttendOptions:
+    def _options(
+        self, query: Tensor, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]
+    ) -> AttendOptions:
         """What attend() is given besides tensors and dropout; variants add to it."""
         return {
             "mask": all_of(masks),

@@ -1,9 +1,10 @@
-"""Attention with a gate, a difference, a selection, or scale invariance."""
+"""Attention with a gate, a difference, a selection, scale invariance, or an adaptive scale."""
 
 import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
@@ -13,6 +14,7 @@ from attentropy.core.masks import causal
 from attentropy.core.masks.mask import MaskLike, all_of
 from attentropy.core.resolve import AttendOptions
 from attentropy.core.results import Attended
+from attentropy.core.weights import Entmax
 from attentropy.nn._checks import count, divides, number
 from attentropy.nn._masking import check_mask
 from attentropy.nn.layers.multihead import MultiheadAttention
@@ -41,6 +43,58 @@ class GatedAttention(MultiheadAttention):
         return heads_BQE * gate.sigmoid()
 
 
+class ASEntmaxAttention(MultiheadAttention):
+    """Entmax of (delta + beta (log(1 + n))^gamma) s, with beta and gamma of each query and head.
+
+    beta = softplus(W_beta query) and gamma = gamma_range tanh(W_gamma query): a head learns how
+    fast its weights sharpen as rows grow (Vasylenko et al., 2025, arXiv:2506.16640). n is the
+    number of visible keys. State dict as MultiheadAttention, and `beta.weight`, `gamma.weight`.
+
+    Args:
+        embed_dim: width of inputs and output.
+        num_heads: H.
+        alpha: of Entmax, in (1, 2].
+        delta: the part of the scale that does not depend on n.
+        gamma_range: the largest power of log n.
+        options: those of MultiheadAttention but scale and weights.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        alpha: float = 1.5,
+        delta: float = 1.0,
+        gamma_range: float = 2.0,
+        **options: Any,
+    ) -> None:
+        given = [name for name in ("scale", "weights") if name in options]
+        if given:
+            rule = "left out: ASEntmaxAttention has its own"
+            raise ArgumentError(given[0], rule, repr(options[given[0]]))
+        super().__init__(embed_dim, num_heads, weights=Entmax(alpha), **options)
+        self.delta = number("delta", delta)
+        self.gamma_range = number("gamma_range", gamma_range, above=0.0)
+        where = {name: options.get(name) for name in ("device", "dtype")}
+        self.beta, self.gamma = (
+            nn.Linear(embed_dim, num_heads, bias=False, **where) for _ in range(2)
+        )
+
+    def _options(
+        self, query: Tensor, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]
+    ) -> AttendOptions:
+        # contiguous: the backward of softplus fails under torch.compile's aot_eager on some layouts
+        beta, gamma = (proj(query).mT.contiguous() for proj in (self.beta, self.gamma))
+        beta, gamma = F.softplus(beta), self.gamma_range * gamma.tanh()
+
+        def scale(head_dim: int, visible: Tensor) -> Tensor:
+            power = visible.clamp(min=1).log1p() ** gamma.to(visible.dtype)
+            return (self.delta + beta.to(visible.dtype) * power) * head_dim**-0.5
+
+        return {**super()._options(query, q, k, masks), "scale": scale}
+
+
 class _Biased(MultiheadAttention):
     """Causal dot-product attention whose logits gain what a subclass computes, [B,H or 1,Q,K]."""
 
@@ -51,8 +105,10 @@ class _Biased(MultiheadAttention):
             raise ArgumentError(given[0], rule, repr(options[given[0]]))
         super().__init__(embed_dim, num_heads, **options)
 
-    def _options(self, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]) -> AttendOptions:
-        options = super()._options(q, k, (causal, *masks))
+    def _options(
+        self, query: Tensor, q: Tensor, k: Tensor, masks: tuple[MaskLike | None, ...]
+    ) -> AttendOptions:
+        options = super()._options(query, q, k, (causal, *masks))
         if options["bias"] is not None:
             raise UnsupportedError(f"{type(self).__name__} takes no positions that add to logits")
         # its gradient reaches queries and keys through the bias

@@ -40,17 +40,17 @@ const announce = (text) => {
   document.getElementById("announcer").textContent = text;
 };
 
-// A choice of a few values as a row of buttons that arrow keys move through.
+// A choice of a few values as a row of buttons that arrow keys move through; `mark` shows a value.
 function segments(label, options, chosen, choose) {
   const group = el("div", { class: "segments", role: "radiogroup", "aria-label": label });
-  const mark = (index) => {
+  const markAt = (index) => {
     [...group.children].forEach((button, i) => {
       button.setAttribute("aria-checked", String(i === index));
       button.tabIndex = i === index ? 0 : -1;
     });
   };
   const pick = (index) => {
-    mark(index);
+    markAt(index);
     choose(options[index].value);
   };
   options.forEach((option, index) => {
@@ -74,9 +74,16 @@ function segments(label, options, chosen, choose) {
     group.children[next].focus();
     pick(next);
   });
-  mark(Math.max(0, options.findIndex((option) => option.value === chosen)));
+  group.mark = (value) => markAt(Math.max(0, options.findIndex((option) => option.value === value)));
+  group.mark(chosen);
   return group;
 }
+
+// A choice of many values; [value, text] each.
+const menu = (id, options, chosen, choose) =>
+  el("select", { id, onchange: (event) => choose(event.target.value) }, ...options.map(([value, text]) => el("option", { value, text, selected: value === chosen })));
+
+const field = (label, control) => el("label", { class: "field" }, el("span", { text: label }), control);
 
 function codeBlock(text) {
   const button = el("button", { class: "copy", type: "button", text: "Copy", "aria-label": "Copy the call" });
@@ -94,19 +101,23 @@ function codeBlock(text) {
   return block;
 }
 
-function table(head, rows) {
+// A cell with a number: as people read it, and whole for files.
+const num = (value, format = short) => ({ number: format(value), value });
+const isNumber = (cell) => typeof cell === "object" && cell !== null && "number" in cell;
+
+// A table that can be saved, with more rows than it shows if `all` has more. A cell is a text,
+// `num(value)` or { formula }.
+function table(title, head, rows, all = rows) {
   const cell = (tag, value) => {
-    const number = typeof value === "object" && value !== null && "number" in value;
-    return el(tag, { class: number ? "number" : null, text: number ? value.number : value });
+    if (isNumber(value)) return el(tag, { class: "number", text: value.number });
+    return el(tag, value?.formula === undefined ? { text: value } : { class: "formula", text: value.formula });
   };
+  const body = rows.map((row) => el("tr", {}, ...row.map((value) => cell("td", value))));
+  const plain = () => [head, ...all].map((row) => row.map((value) => value?.formula ?? value));
   return el(
     "div",
-    { class: "scroll" },
-    el(
-      "table",
-      {},
-      el("thead", {}, el("tr", {}, ...head.map((value) => cell("th", value)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((value) => cell("td", value))))),
-    ),
+    { class: "table" },
+    saveTable(title, plain),
+    el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((value) => cell("th", value)))), el("tbody", {}, ...body))),
   );
 }

@@ -39,4 +39,6 @@ function quantile(numbers, share) {
   return known[low] + (known[high] - known[low]) * (place - low);
 }
 
+const plural = (value, noun) => `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 const headName = (layer, head) => `Layer ${layer} · head ${head}`;

@@ -10,6 +10,7 @@ function heatmap(view) {
   const numbers = el("details", { class: "numbers" }, el("summary", { text: "The same numbers as a table" }));
   const scale = el("div", { class: "legend" }, low, ramp, high, note);
   const self = { node: el("div", {}, node, scale, numbers), cursor: null };
+  scale.append(saveFigure(self.node, () => view.current().title));
 
   const columns = view.layers.length;
   const rows = Math.max(...view.layers);
@@ -49,6 +50,7 @@ function heatmap(view) {
 
   function cells(shown, colours, label) {
     const t = theme();
+    const filter = view.filter;
     const [data, marks] = [[], []];
     view.layers.forEach((heads, layer) => {
       for (let head = 0; head < heads; head++) {
@@ -58,7 +60,7 @@ function heatmap(view) {
           continue;
         }
         const share = shown.share(value);
-        const kept = !view.filter || view.filter.has(`${layer}.${head}`);
+        const kept = !filter || filter.has(`${layer}.${head}`);
         const marked = same(view.selected, layer, head) || same(self.cursor, layer, head);
         const [r, g, b] = rampColour(colours, share);
         const ink = 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff";
@@ -81,12 +83,14 @@ function heatmap(view) {
 
   function paintLegend(shown, colours) {
     ramp.style.background = `linear-gradient(90deg, ${colours.join(", ")})`;
+    ramp.dataset.colours = colours.join(" ");
     low.textContent = `${shown.low} ${short(shown.range[0])}`;
     high.textContent = `${short(shown.range[1])} ${shown.high}`;
     note.replaceChildren();
-    if (view.filter) {
+    const filter = view.filter;
+    if (filter) {
       note.append(
-        `${view.filter.size} heads: ${view.filterName} `,
+        `${plural(filter.size, "head")}: ${view.filterName} `,
         el("button", { class: "link", type: "button", text: "show all", onclick: () => view.clearFilter() }),
       );
     }
@@ -98,9 +102,9 @@ function heatmap(view) {
     const head = ["Head", ...view.layers.map((_, layer) => ({ number: `L${layer}` }))];
     const body = [...Array(rows).keys()].map((row) => [
       String(row),
-      ...view.layers.map((heads, layer) => ({ number: row < heads ? short(shown.table[layer][row]) : "" })),
+      ...view.layers.map((heads, layer) => (row < heads ? num(shown.table[layer][row]) : { number: "" })),
     ]);
-    numbers.replaceChildren(numbers.firstChild, table(head, body));
+    numbers.replaceChildren(numbers.firstChild, table(shown.title, head, body));
   }
 
   const cellTip = (shown, [layer, head, , value]) =>

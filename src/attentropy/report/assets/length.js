@@ -20,8 +20,11 @@ function lengthPage(state) {
   return el("div", { class: "page" }, ...parts);
 }
 
-const chartCard = (title, text, content) =>
-  el("section", { class: "card", "aria-label": title }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: title }), el("p", { text }))), content);
+// A card with a chart that can be saved, unless it is words only.
+function chartCard(title, text, content) {
+  const save = content.matches(".empty") ? null : saveFigure(content, title);
+  return el("section", { class: "card", "aria-label": title }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: title }), el("p", { text })), save), content);
+}
 
 function entropyOverLength(scan) {
   const xs = scan.lengths.map(Math.log2);
@@ -103,9 +106,11 @@ function lossByPosition(scan) {
 function remedyCard(scan) {
   const rows = scan.remedies.map((one) => [
     one.name,
-    { number: `${short(one.change.before)} → ${short(one.change.after)}` },
-    { number: one.change.error === null ? "–" : short(one.change.error) },
-    { number: `${short(one.perplexity_before)} → ${short(one.perplexity_after)}` },
+    num(one.change.before),
+    num(one.change.after),
+    num(one.change.error),
+    num(one.perplexity_before),
+    num(one.perplexity_after),
     one.helps ? "yes" : "no",
   ]);
   const length = whole(scan.remedies[0].length);
@@ -113,7 +118,7 @@ function remedyCard(scan) {
     "section",
     { class: "card", "aria-label": "Remedies" },
     el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Tried remedies" }), el("p", { text: `Each was run on the text at ${length} tokens, the best first. One helps if the loss past the trained length falls by more than two standard errors.` }))),
-    table(["Remedy", { number: "Loss, before → after" }, { number: "Standard error" }, { number: "Perplexity of all tokens" }, "Helps"], rows),
+    table("Tried remedies", ["Remedy", ...["Loss before", "after", "Standard error", "Perplexity before", "after"].map((number) => ({ number })), "Helps"], rows),
   );
 }
 
@@ -166,27 +171,27 @@ function slopeChart(state) {
 }
 
 function lengthTable(scan) {
-  const head = ["Length", { number: "Sequences" }, { number: "Tokens" }, { number: "Median entropy" }, { number: "Normalised" }, { number: "Perplexity" }, { number: "Time" }];
+  const head = ["Length", "Sequences", "Tokens", "Median entropy", "Normalised", "Perplexity", "Seconds"].map((number) => ({ number }));
   const rows = scan.measures.map((measure) => [
-    whole(measure.length),
-    { number: whole(measure.sequences) },
-    { number: whole(measure.tokens) },
-    { number: short(quantile(measure.statistics.entropy.flat(), 0.5)) },
-    { number: short(quantile(measure.statistics.normalized_entropy.flat(), 0.5)) },
-    { number: short(measure.perplexity) },
-    { number: duration(measure.seconds) },
+    num(measure.length, whole),
+    num(measure.sequences, whole),
+    num(measure.tokens, whole),
+    num(quantile(measure.statistics.entropy.flat(), 0.5)),
+    num(quantile(measure.statistics.normalized_entropy.flat(), 0.5)),
+    num(measure.perplexity),
+    num(measure.seconds),
   ]);
-  return table(head, rows);
+  return table("Lengths", head, rows);
 }
 
 function planCard(scan) {
   const found = scan.plan;
   const rows = found.effects.map((row) => [
     whole(row.length),
-    { number: short(row.entropy_before) },
-    { number: short(row.entropy_after) },
-    { number: short(row.perplexity_before) },
-    { number: short(row.perplexity_after) },
+    num(row.entropy_before),
+    num(row.entropy_after),
+    num(row.perplexity_before),
+    num(row.perplexity_after),
   ]);
   const unheld = found.unheld.length ? ` Heads whose scores have too small a range to be held: ${found.unheld.map(([layer, head]) => `${layer}.${head}`).join(", ")}.` : "";
   return el(
@@ -194,6 +199,6 @@ function planCard(scan) {
     { class: "card", "aria-label": "Calibration" },
     el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Calibration" }), el("p", { text: `Holds each head's ${found.hold} at its value for ${whole(found.reference)} tokens.${unheld}` }))),
     found.call ? codeBlock(found.call) : null,
-    table(["Length", { number: "Entropy before" }, { number: "after" }, { number: "Perplexity before" }, { number: "after" }], rows),
+    table("Calibration", ["Length", { number: "Entropy before" }, { number: "after" }, { number: "Perplexity before" }, { number: "after" }], rows),
   );
 }

@@ -8,19 +8,23 @@ function start() {
   else if (payload.kind === "text") startText(payload);
   else if (payload.kind === "comparison") startComparison(payload);
   else startScan(payload);
+  startAddress();
   themeState.listeners.push(redrawAll);
   document.documentElement.dataset.ready = "true";
 }
 
 function startScan(payload) {
   const state = scanState(payload);
+  const text = payload.text ? textView(payload.text, "text-") : null;
   const pages = [
     { id: "overview", title: "Overview", node: overviewPage(state) },
     { id: "length", title: "Length", node: lengthPage(state) },
-    ...(state.other ? [{ id: "compare", title: "Compare", node: comparePage(state) }] : []),
+    ...(text ? [{ id: "text", title: "Text", node: text.node }] : []),
+    ...(state.other ? [{ id: "compare", title: "Compare", node: comparisonPage(comparisonState({ entries: [state.scan, state.other], statistics: state.statistics }, "compare-")) }] : []),
     { id: "methods", title: "Methods", node: methodsPage(state) },
   ];
   buildShell(state.scan.model.name, pages);
+  text?.paint();
   reloadOnChange();
   document.getElementById("foot").textContent = `Made by attentropy ${state.scan.facts.attentropy}. This file needs no network and sends nothing.`;
 }

@@ -27,28 +27,44 @@ function methodsPage(state) {
       el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Statistics" }), el("p", { text: "p is one row of attention (one query), s its logits, n the number of keys the query sees, i and j positions. Natural logarithms. A head’s number is the mean over all rows that had a choice (n ≥ 2); those marked * are taken on evenly spaced rows of each forward pass." }))),
       statisticTable(state.statistics),
     ),
+    coverageCard(scan),
     theoryCard(scan),
+  );
+}
+
+function coverageCard(scan) {
+  if (!scan.coverage.length) return null;
+  const rows = scan.coverage.map((row) =>
+    el("tr", {}, el("td", { text: row.module || "(the model)" }), el("td", { text: row.status }), el("td", { text: row.why })),
+  );
+  const head = el("tr", {}, ...["Module", "Seen", "Why"].map((text) => el("th", { text })));
+  return el(
+    "section",
+    { class: "card long" },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Coverage" }), el("p", { text: "What was seen of each module with attention. Verified: the model’s own output was compared. Beside: the model’s own function serves, and its softmax is observed. Partly, unseen: numbers are missing here, for the reason given." }))),
+    el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows))),
   );
 }
 
 const BETTER = { low: "low", high: "high", neither: "" };
 
 function statisticTable(statistics) {
-  const rows = statistics.map((statistic) =>
-    el("tr", {}, el("td", { text: statistic.label + (statistic.sampled === "always" ? " *" : "") }), el("td", { class: "formula", text: statistic.formula }), el("td", { text: statistic.meaning }), el("td", { text: `${statistic.low} → ${statistic.high}` }), el("td", { text: BETTER[statistic.better] })),
-  );
-  const head = el("tr", {}, ...["Statistic", "Formula", "Meaning", "Low → high", "Better"].map((text) => el("th", { text })));
-  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
+  const rows = statistics.map((statistic) => [
+    statistic.label + (statistic.sampled === "always" ? " *" : ""),
+    { formula: statistic.formula },
+    statistic.meaning,
+    `${statistic.low} → ${statistic.high}`,
+    BETTER[statistic.better],
+  ]);
+  return table("Statistics", ["Statistic", "Formula", "Meaning", "Low → high", "Better"], rows);
 }
 
 function theoryCard(scan) {
-  const rows = scan.predictions.methods.map(([name, formula, meaning]) =>
-    el("tr", {}, el("td", { text: name }), el("td", { class: "formula", text: formula }), el("td", { text: meaning })),
-  );
+  const rows = scan.predictions.methods.map(([name, formula, meaning]) => [name, { formula }, meaning]);
   return el(
     "section",
     { class: "card long" },
     el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Length, theory and scale rules" }), el("p", { text: `Predictions start from the measure at ${whole(scan.predictions.reference)} tokens.` }))),
-    el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, ...rows))),
+    table("Scale rules", ["Rule", "Formula", "Meaning"], rows),
   );
 }

@@ -5,8 +5,11 @@ function scanState(payload) {
   const state = {
     payload, scan, other: payload.other, statistics: payload.statistics,
     statistic: "normalized_entropy", length: scan.home, mode: "this",
-    selected: null, filter: null, filterIndex: null, filterName: "",
+    selected: firstHead(scan), filterIndex: null, only: { search: "", low: "", high: "" },
+    sort: "", listed: false,
     layers: scan.layers.map((layer) => layer.heads),
+    get filter() { return filtered(state); },
+    get filterName() { return filterNames(state); },
   };
   const index = new Map();
   scan.findings.forEach((finding) =>
@@ -17,6 +20,8 @@ function scanState(payload) {
   );
   state.findingsOf = (layer, head) => index.get(`${layer}.${head}`) ?? [];
   state.statisticNow = () => state.statistics.find((statistic) => statistic.name === state.statistic);
+  state.numbers = (name = state.statistic) => scan.measures[state.length].statistics[name];
+  state.known = () => state.statistics.filter((one) => scan.measures[0]?.statistics[one.name]?.some((row) => row.some((value) => value !== null)));
   return state;
 }
 
@@ -24,35 +29,59 @@ function overviewPage(state) {
   const map = heatmapCard(state);
   const found = findingsCard(state);
   const head = profile(state);
-  const redraw = () => {
+  // Everything that changes goes through here, so that the page and its address follow.
+  const change = (changes, { replace = false } = {}) => {
+    Object.assign(state, changes);
+    state.refresh();
+    noteChoices({ replace });
+  };
+  state.change = change;
+  let profiled = "";
+  state.refresh = () => {
     map.update();
     found.mark();
-  };
-  state.refresh = () => {
-    redraw();
-    if (state.selected) head.show();
+    const now = `${state.selected} ${state.length}`;
+    if (now !== profiled) head.show();
+    profiled = now;
   };
   state.toggleFilter = (index) => {
     const finding = state.scan.findings[index];
     const on = state.filterIndex !== index;
-    state.filterIndex = on ? index : null;
-    state.filterName = finding.name;
-    state.filter = on ? new Set(finding.heads.map(([layer, h]) => `${layer}.${h}`)) : null;
-    announce(on ? `Showing ${finding.heads.length} heads: ${finding.name}` : "Showing all heads");
-    redraw();
+    announce(on ? `Showing ${plural(finding.heads.length, "head")}: ${finding.name}` : "Showing all heads");
+    change({ filterIndex: on ? index : null });
   };
-  state.clearFilter = () => state.filterIndex !== null && state.toggleFilter(state.filterIndex);
+  state.clearFilter = () => change({ filterIndex: null, only: { search: "", low: "", high: "" } });
+  state.limit = (name, text) => change({ only: { ...state.only, [name]: text } }, { replace: true });
+  state.sortBy = (sort) => change({ sort });
   state.select = (layer, h, scroll = true) => {
-    state.selected = [layer, h];
     announce(`${headName(layer, h)} opened`);
-    redraw();
-    head.show();
+    change({ selected: [layer, h] });
     if (scroll) head.node.scrollIntoView({ block: "nearest", behavior: "smooth" });
   };
-  state.selected = firstHead(state.scan);
-  head.show();
-  found.mark();
+  scanChoices(state);
+  state.refresh();
   return el("div", { class: "page" }, summaryCard(state.scan), el("div", { class: "columns" }, map.node, found.node), head.node);
+}
+
+function scanChoices(state) {
+  const kept = (name, read, parse) => inAddress(name, read, (text) => {
+    const parsed = parse(text);
+    if (parsed !== undefined) state.change(parsed);
+  });
+  const known = state.known().map((one) => one.name);
+  const lengths = state.scan.lengths.map(String);
+  kept("statistic", () => state.statistic, (text) => (known.includes(text) ? { statistic: text } : undefined));
+  kept("length", () => lengths[state.length] ?? "", (text) => (lengths.includes(text) ? { length: lengths.indexOf(text) } : undefined));
+  kept("show", () => state.mode, (text) => (comparable(state) && ["this", "other", "difference"].includes(text) ? { mode: text } : undefined));
+  kept("head", () => headText(state.selected), (text) => {
+    const pair = headOf(text, state.layers);
+    return pair ? { selected: pair } : undefined;
+  });
+  const findings = state.scan.findings.map((finding) => finding.name);
+  kept("finding", () => findings[state.filterIndex] ?? "", (text) => ({ filterIndex: findings.includes(text) ? findings.indexOf(text) : null }));
+  for (const name of ["search", "low", "high"]) kept(name, () => state.only[name], (text) => ({ only: { ...state.only, [name]: text } }));
+  kept("sort", () => state.sort, (text) => (text === "" || known.includes(text.replace(/^-/, "")) ? { sort: text } : undefined));
+  kept("heads", () => (state.listed ? "table" : ""), (text) => ({ listed: text === "table" }));
 }
 
 function firstHead(scan) {
@@ -62,7 +91,7 @@ function firstHead(scan) {
 
 function summaryCard(scan) {
   const facts = [
-    `${scan.layers.length} layers × ${Math.max(...scan.layers.map((layer) => layer.heads))} heads`,
+    `${plural(scan.layers.length, "layer")} × ${plural(Math.max(...scan.layers.map((layer) => layer.heads)), "head")}`,
     `${count(scan.model.parameters)} parameters`,
     scan.model.trained_length ? `trained at ${whole(scan.model.trained_length)}` : null,
     `${scan.model.dtype} on ${scan.model.device}`,
@@ -101,40 +130,41 @@ const adviceOf = (advice) =>
 
 function heatmapCard(state) {
   const meaning = el("p", { class: "meaning" });
-  const view = viewOf(state);
-  const drawn = heatmap(view);
-  const update = () => {
-    const statistic = state.statisticNow();
-    meaning.textContent = `${statistic.formula} — ${statistic.meaning}`;
-    drawn.redraw();
-  };
-  const known = state.statistics.filter((statistic) => state.scan.measures[0]?.statistics[statistic.name]);
-  const select = el("select", {
-    id: "statistic",
-    onchange: (event) => {
-      state.statistic = event.target.value;
-      update();
-    },
-  }, ...known.map((statistic) => el("option", { value: statistic.name, text: statistic.label, selected: statistic.name === state.statistic })));
-  const lengths = segments("Length", state.scan.lengths.map((length, i) => ({ label: whole(length), value: i })), state.length, (value) => {
-    state.length = value;
-    state.refresh();
-  });
+  const drawn = heatmap(viewOf(state));
+  const heads = headsTable(state);
+  const statistic = menu("statistic", state.known().map((one) => [one.name, one.label]), state.statistic, (value) => state.change({ statistic: value }));
+  const lengths = segments("Length", state.scan.lengths.map((length, i) => ({ label: whole(length), value: i })), state.length, (value) => state.change({ length: value }));
   const modes = comparable(state)
-    ? segments("Compare", [{ label: "This", value: "this" }, { label: "Other", value: "other" }, { label: "Difference", value: "difference" }], "this", (value) => {
-        state.mode = value;
-        update();
-      })
+    ? segments("Compare", [{ label: state.scan.name, value: "this" }, { label: state.other.name, value: "other" }, { label: "Difference", value: "difference" }], state.mode, (value) => state.change({ mode: value }))
     : null;
+  const search = searchField("search", () => state.only.search, {
+    search: (text) => state.limit("search", text),
+    open: () => {
+      const [first] = findHeads(state.only.search, state.scan.layers);
+      if (first) state.select(...first);
+    },
+  });
+  const range = rangeFields((side) => state.only[side], (side, text) => state.limit(side, text));
+  const update = () => {
+    const one = state.statisticNow();
+    meaning.textContent = `${one.formula} — ${one.meaning}`;
+    statistic.value = state.statistic;
+    lengths.mark(state.length);
+    modes?.mark(state.mode);
+    search.show();
+    range.show();
+    drawn.redraw();
+    heads.update();
+  };
   const node = el(
     "section",
     { class: "card", "aria-label": "Heads" },
     el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Every head" }), meaning)),
-    el("div", { class: "controls" }, el("label", { class: "field", for: "statistic" }, "Statistic", select), el("div", { class: "field" }, "Length", lengths), modes),
+    el("div", { class: "controls" }, field("Statistic", statistic), el("div", { class: "field" }, "Length", lengths), modes, search.node, range.node),
     el("div", { style: "height: 14px" }),
     drawn.node,
+    heads.node,
   );
-  update();
   return { node, update };
 }
 
@@ -149,10 +179,9 @@ function viewOf(state) {
     if (state.mode === "this") return { ...named, table: mine[state.length], ...colouring(statistic, mine) };
     const theirs = lengths.map((i) => matching(state, i)).filter(Boolean);
     const table = matching(state, state.length);
-    if (state.mode === "other") return { ...named, table, ...colouring(statistic, [...mine, ...theirs]) };
-    const minus = (a, b) => a.map((row, l) => row.map((value, h) => (value === null || b[l][h] === null ? null : value - b[l][h])));
-    const gap = minus(mine[state.length], table);
-    return { ...named, title: `${statistic.label}, this − other`, low: "lower here", high: "higher here", table: gap, ...difference([gap]) };
+    if (state.mode === "other") return { ...named, title: `${statistic.label}, ${state.other.name}`, table, ...colouring(statistic, [...mine, ...theirs]) };
+    const gap = changeOf(table, mine[state.length]);
+    return { ...named, title: `${statistic.label}, ${state.scan.name} − ${state.other.name}`, low: "lower", high: "higher", table: gap, ...difference([gap]) };
   };
   // The other scan's table at the same length, or at its nearest.
   function matching(now, index) {

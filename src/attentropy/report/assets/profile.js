@@ -48,7 +48,7 @@ function profile(state) {
   function values(measure, layer, head) {
     const slope = state.scan.slopes[layer][head];
     const cells = state.statistics
-      .filter((statistic) => measure.statistics[statistic.name])
+      .filter((statistic) => statistic.shown && statistic.name !== "slope" && measure.statistics[statistic.name])
       .map((statistic) => value(statistic.label, measure.statistics[statistic.name][layer][head], statistic.unit, statistic.meaning));
     return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 spreads over all keys"));
   }
@@ -67,17 +67,22 @@ function profile(state) {
   return self;
 }
 
-const figure = (title, text, content) =>
-  el("figure", { class: "figure" }, el("figcaption", {}, el("h3", { text: title }), text ? el("p", { text }) : null), content);
+// A figure that can be saved, unless it is words only.
+function figure(title, text, content, about = title) {
+  const save = content.matches(".empty") ? null : saveFigure(content, about);
+  return el("figure", { class: "figure" }, el("figcaption", {}, el("div", {}, el("h3", { text: title }), text ? el("p", { text }) : null), save), content);
+}
 
-function plot(build, height = 290) {
+const plot = (build, height = 290) => livePlot(build, height).node;
+
+// A plot whose data may change: `redraw` asks `build` again.
+function livePlot(build, height) {
   const node = el("div");
   const option = (width) => {
     const built = build();
-    return { grid: { left: 44, right: 18, top: 26, bottom: belowPlot(built, width) }, ...built };
+    return { grid: { left: 52, right: 18, top: 26, bottom: belowPlot(built, width) }, ...built };
   };
-  mount(node, option, { height });
-  return node;
+  return { node, redraw: mount(node, option, { height }).redraw };
 }
 
 const pairs = (xs, ys) => xs.map((x, i) => [x, ys[i]]);

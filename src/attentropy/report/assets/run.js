@@ -7,6 +7,7 @@ function startRun(payload) {
   buildShell(state.run.name, [{ id: "run", title: "Run", node: page }, { id: "methods", title: "Methods", node: methods }]);
   const build = () => page.replaceChildren(runSummary(state), runHeatmap(state), ...runCharts(state));
   build();
+  runChoices(state);
   poll((fresh) => {
     if (JSON.stringify(fresh.run) === JSON.stringify(state.run)) return;
     state.take(fresh);
@@ -18,17 +19,41 @@ function startRun(payload) {
 
 function runState(payload) {
   const first = payload.statistics.find((one) => one.name === "normalized_entropy") ?? payload.statistics[0];
-  const state = { payload, statistic: first?.name, selected: null, filter: null, filterName: "", alarm: null };
+  const state = {
+    payload, statistic: first?.name, selected: null, alarm: null, search: "",
+    get filter() { return runFilter(state); },
+    get filterName() { return [state.run.episodes[state.alarm]?.name, state.search.trim() && `“${state.search.trim()}”`].filter(Boolean).join(", "); },
+  };
   state.take = (fresh) => {
-    const atEnd = state.run === undefined || state.step === lastKnown(state.run, state.statistic);
+    const atEnd = state.run === undefined || state.atEnd();
     state.payload = fresh;
     state.run = fresh.run;
     state.statistics = fresh.statistics;
     state.layers = fresh.run.layers.map((layer) => layer.heads);
     if (atEnd) state.step = lastKnown(fresh.run, state.statistic);
   };
+  state.atEnd = () => state.step === lastKnown(state.run, state.statistic);
   state.take(payload);
   return state;
+}
+
+function runFilter(state) {
+  const heads = state.run.episodes[state.alarm]?.heads ?? [];
+  const sets = [];
+  if (heads.length) sets.push(new Set(heads.map(headText)));
+  if (state.search.trim()) sets.push(new Set(findHeads(state.search, state.run.layers).map(headText)));
+  return sets.length ? new Set([...sets[0]].filter((head) => sets.every((one) => one.has(head)))) : null;
+}
+
+function runChoices(state) {
+  if (!state.run.steps.length) return;
+  const steps = () => state.run.steps.map(String);
+  const newest = String(state.run.steps[state.step]);
+  inAddress("statistic", () => state.statistic, (text) => state.statistics.some((one) => one.name === text) && state.choose({ statistic: text }));
+  inAddress("alarm", () => String(state.alarm ?? ""), (text) => chooseAlarm(state, state.run.episodes[text] ? Number(text) : null));
+  inAddress("step", () => (state.atEnd() ? newest : steps()[state.step]), (text) => state.choose({ step: steps().includes(text) ? steps().indexOf(text) : lastKnown(state.run, state.statistic) }));
+  inAddress("head", () => headText(state.selected), (text) => state.choose({ selected: headOf(text, state.layers) }));
+  inAddress("search", () => state.search, (text) => state.choose({ search: text }));
 }
 
 // The newest step that has a number at all: a run that broke is shown as it last was.
@@ -42,11 +67,11 @@ function runSummary(state) {
   const run = state.run;
   const losses = run.losses.filter((point) => point[1] !== null);
   const tiles = [
-    { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: run.total > run.steps.length ? `${whole(run.total)} samples, shown as ${whole(run.steps.length)} means` : `${whole(run.total)} samples` },
+    { label: "Steps", value: whole(run.steps[run.steps.length - 1] ?? 0), note: run.total > run.steps.length ? `${whole(run.total)} samples, shown as ${whole(run.steps.length)} means` : plural(run.total, "sample") },
     { label: "Loss", value: losses.length ? short(losses[losses.length - 1][1]) : NONE, note: losses.length && run.losses[run.losses.length - 1][1] === null ? "last finite value" : "last value" },
-    { label: "Alarms", value: whole(run.alerts.length), note: run.alerts.length ? `last at step ${whole(run.alerts[run.alerts.length - 1].step)}` : "none rang" },
+    { label: "Alarms", value: whole(run.episodes.length), note: run.alerts.length ? `last at step ${whole(run.alerts[run.alerts.length - 1].step)}` : "none rang" },
     ...(run.gaps.length ? [{ label: "Not written", value: whole(run.gaps.length), note: `steps ${run.gaps.map(([first, last]) => `${whole(first)} to ${whole(last)}`).slice(0, 3).join(", ")}` }] : []),
-    { label: "Heads", value: whole(state.layers.reduce((sum, heads) => sum + heads, 0)), note: `${run.layers.length} layers` },
+    { label: "Heads", value: whole(state.layers.reduce((sum, heads) => sum + heads, 0)), note: plural(run.layers.length, "layer") },
   ];
   const text = el(
     "div",
@@ -62,32 +87,41 @@ function runHeatmap(state) {
   const run = state.run;
   if (!run.steps.length) return el("section", { class: "card" }, el("p", { class: "empty", text: "No sample has been recorded yet." }));
   const drawn = heatmap(runView(state));
+  const alarms = alarmsCard(state);
   const output = el("output");
   const slider = el("input", { type: "range", id: "step", min: 0, max: run.steps.length - 1, value: state.step, "aria-label": "Step" });
-  state.moveTo = (index) => {
-    state.step = index;
-    slider.value = index;
-    output.textContent = `step ${whole(run.steps[index])}`;
+  slider.addEventListener("input", () => state.choose({ step: Number(slider.value) }, { replace: true }));
+  const statistic = menu("statistic", state.statistics.map((one) => [one.name, one.label]), state.statistic, (value) => state.choose({ statistic: value }));
+  const search = searchField("search", () => state.search, {
+    search: (text) => state.choose({ search: text }, { replace: true }),
+    open: () => state.choose({ selected: findHeads(state.search, run.layers)[0] ?? state.selected }),
+  });
+  const show = () => {
+    slider.value = state.step;
+    output.textContent = `step ${whole(run.steps[state.step])}`;
     slider.setAttribute("aria-valuetext", output.textContent);
+    statistic.value = state.statistic;
+    search.show();
+    alarms.mark();
     drawn.redraw();
   };
-  state.redrawMap = drawn.redraw;
-  slider.addEventListener("input", () => state.moveTo(Number(slider.value)));
-  const select = el("select", { id: "statistic", onchange: (event) => {
-    state.statistic = event.target.value;
-    drawn.redraw();
-    state.redrawCurves?.();
-  } }, ...state.statistics.map((one) => el("option", { value: one.name, text: one.label, selected: one.name === state.statistic })));
+  state.choose = (change, options) => {
+    Object.assign(state, change);
+    show();
+    if ("statistic" in change || "selected" in change) state.redrawCurves?.();
+    noteChoices(options);
+  };
   const card = el(
     "section",
     { class: "card", "aria-label": "Heads" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Every head" }), el("p", { text: "Move the step; choose a head to draw it below." })), el("label", { class: "field", for: "statistic" }, "Statistic", select)),
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Every head" }), el("p", { text: "Move the step; choose a head to draw it below." }))),
+    el("div", { class: "controls" }, field("Statistic", statistic), search.node),
     el("div", { class: "slider" }, slider, output),
     el("div", { style: "height: 12px" }),
     drawn.node,
   );
-  state.moveTo(state.step);
-  return el("div", { class: "columns" }, card, alarmsCard(state));
+  show();
+  return el("div", { class: "columns" }, card, alarms.node);
 }
 
 function runView(state) {
@@ -101,40 +135,34 @@ function runView(state) {
     get filter() { return state.filter; },
     get filterName() { return state.filterName; },
     get selected() { return state.selected; },
-    clearFilter: () => chooseAlarm(state, null),
-    select: (layer, head) => {
-      state.selected = same(state.selected, layer, head) ? null : [layer, head];
-      state.redrawMap();
-      state.redrawCurves();
-    },
-    findingsOf: (layer, head) => state.run.alerts.filter((alarm) => alarm.heads.some((pair) => same(pair, layer, head))),
+    clearFilter: () => state.choose({ alarm: null, search: "" }),
+    select: (layer, head) => state.choose({ selected: same(state.selected, layer, head) ? null : [layer, head] }),
+    findingsOf: (layer, head) => state.run.episodes.filter((alarm) => alarm.heads.some((pair) => same(pair, layer, head))),
   };
 }
 
 function alarmsCard(state) {
-  state.alarmButtons = state.run.alerts.map((alarm, index) =>
+  const when = (one) => (one.first === one.last ? `step ${whole(one.first)}` : `steps ${whole(one.first)}–${whole(one.last)}`);
+  const buttons = state.run.episodes.map((one, index) =>
     el(
       "button",
-      { class: "finding", type: "button", "aria-pressed": "false", onclick: () => chooseAlarm(state, state.alarm === index ? null : index) },
-      el("div", { class: "finding-top" }, badge(alarm.severity, alarm.severity), el("span", { text: alarm.name }), el("span", { class: "count", text: `step ${whole(alarm.step)}` })),
-      el("div", { class: "finding-evidence", text: alarm.text }),
+      { class: "finding", type: "button", onclick: () => chooseAlarm(state, state.alarm === index ? null : index) },
+      el("div", { class: "finding-top" }, badge(one.severity, one.severity), el("span", { text: one.name }), el("span", { class: "count", text: when(one) })),
+      el("div", { class: "finding-evidence", text: one.text }),
     ),
   );
-  const list = state.alarmButtons.length
-    ? el("ul", { class: "findings-list" }, ...state.alarmButtons.map((button) => el("li", {}, button)))
+  const list = buttons.length
+    ? el("ul", { class: "findings-list", tabindex: "0", "aria-label": "Alarms" }, ...buttons.map((button) => el("li", {}, button)))
     : el("p", { class: "empty", text: "No alarm has rung." });
-  return el("section", { class: "card findings", "aria-label": "Alarms" }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Alarms" }), el("p", { text: "Choose one to go to its step and heads." }))), list);
+  const node = el("section", { class: "card findings", "aria-label": "Alarms" }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Alarms" }), el("p", { text: "Choose one to go to its step and heads." }))), list);
+  return { node, mark: () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.alarm))) };
 }
 
+// An alarm, and the step at which it first rang.
 function chooseAlarm(state, index) {
-  const alarm = index === null ? null : state.run.alerts[index];
-  state.alarm = index;
-  state.filter = alarm?.heads.length ? new Set(alarm.heads.map(([layer, head]) => `${layer}.${head}`)) : null;
-  state.filterName = alarm?.name ?? "";
-  state.alarmButtons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === index)));
-  if (!alarm) return state.redrawMap();
-  const gaps = state.run.steps.map((step) => Math.abs(step - alarm.step));
-  return state.moveTo(gaps.indexOf(Math.min(...gaps)));
+  const alarm = state.run.episodes[index];
+  const gaps = state.run.steps.map((step) => Math.abs(step - (alarm?.first ?? 0)));
+  state.choose(alarm ? { alarm: index, step: gaps.indexOf(Math.min(...gaps)) } : { alarm: null });
 }
 
 function runCharts(state) {
@@ -167,7 +195,7 @@ function alarmLines(state) {
   const colour = { critical: t.series[1], warning: t.series[4], note: t.muted };
   return {
     silent: true, symbol: "none", label: { show: false },
-    data: state.run.alerts.map((alarm) => ({ xAxis: alarm.step, lineStyle: { color: colour[alarm.severity], type: alarm.severity === "critical" ? "solid" : [5, 4], width: 1.5 } })),
+    data: state.run.episodes.map((alarm) => ({ xAxis: alarm.first, lineStyle: { color: colour[alarm.severity], type: alarm.severity === "critical" ? "solid" : [5, 4], width: 1.5 } })),
   };
 }
 

@@ -25,15 +25,18 @@ function buildShell(name, pages) {
     );
     document.getElementById("main").append(page.node);
   });
-  const show = (id, remember = false) => {
+  const show = (id, chosen = false) => {
+    shown = id;
     pages.forEach((page) => {
-      const chosen = page.id === id;
-      page.node.hidden = !chosen;
+      const here = page.id === id;
+      page.node.hidden = !here;
       const tab = document.getElementById(`tab-${page.id}`);
-      tab.setAttribute("aria-selected", String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
+      tab.setAttribute("aria-selected", String(here));
+      tab.tabIndex = here ? 0 : -1;
     });
-    if (remember) history.replaceState(null, "", `#${id}`);
+    if (!chosen) return;
+    noteChoices();
+    scrollTo(0, 0);
   };
   tabs.addEventListener("keydown", (event) => moveTab(event, pages, show));
   const model = el("div", { class: "top-model", text: name, title: name });
@@ -41,8 +44,9 @@ function buildShell(name, pages) {
   document.getElementById("top").append(
     el("div", { class: "top-row" }, brand, model, tabs, actions()),
   );
-  const asked = location.hash.slice(1);
-  show(pages.some((page) => page.id === asked) ? asked : pages[0].id);
+  let shown = pages[0].id;
+  show(shown);
+  inAddress("tab", () => shown, (id) => pages.some((page) => page.id === id) && show(id));
 }
 
 const POLL = 2000; // milliseconds between questions to the server of a served page

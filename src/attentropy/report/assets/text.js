@@ -8,86 +8,35 @@ const SHOWS = [
 
 function startText(payload) {
   const view = textView(payload);
-  buildShell(payload.name, [{ id: "text", title: "Text", node: view.node }]);
-  themeState.listeners.push(view.paint);
-  addEventListener("hashchange", view.restore);
-  document.getElementById("foot").textContent = "Made by attentropy. This file needs no network and sends nothing.";
-  view.restore();
+  buildShell(payload.name, [{ id: "text", title: payload.picture ? "Picture" : "Text", node: view.node }]);
+  document.getElementById("foot").textContent = payload.served
+    ? "Made by attentropy. This page asks its own server, and no other."
+    : "Made by attentropy. This file needs no network and sends nothing.";
+  view.paint();
 }
 
-// 16-bit floats and integers, all low bytes before all high ones.
-async function unpackWords(text) {
-  const bytes = await unpack(text);
-  return { bytes, words: (width, count) => Array.from({ length: count }, (_, i) => {
-    let value = 0;
-    for (let plane = width - 1; plane >= 0; plane--) value = value * 256 + bytes[plane * count + i];
-    return value;
-  }) };
-}
-
-function halfFloat(word) {
-  const [sign, exponent, fraction] = [word & 0x8000 ? -1 : 1, (word >> 10) & 31, word & 1023];
-  if (exponent === 31) return fraction ? null : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-}
-
-async function unpackFloats(text) {
-  const { bytes, words } = await unpackWords(text);
-  return words(2, bytes.length / 2).map(halfFloat);
-}
-
-async function unpackPlaces(text, wide) {
-  const { bytes, words } = await unpackWords(text);
-  const [width, none] = wide ? [4, 0xffffffff] : [2, 0xffff];
-  return words(width, bytes.length / width).map((place) => (place === none ? -1 : place));
-}
-
-function textView(payload) {
-  const { tokens, layers } = payload;
-  const telling = Object.keys(payload.looks); // the most telling head first
-  const heads = [...telling].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-  const first = { statistic: "entropy", scope: telling[0] ?? "all", token: null, show: "keys" };
-  const state = { ...first };
-  const cache = new Map();
-  const remember = (key, make) => cache.get(key) ?? cache.set(key, make()).get(key);
-
-  const floats = (scope, name) =>
-    name === "surprise"
-      ? remember("surprise", () => unpackFloats(payload.surprise))
-      : remember(`${scope} ${name}`, () => unpackFloats(payload.scopes[scope][name]));
-  const looks = (scope, show) =>
-    remember(`${scope} looks ${show}`, async () => {
-      const one = payload.looks[scope];
-      const names = show === "keys" ? ["keys", "weights", "rest"] : ["readers", "reader_weights", "reader_rest"];
-      const places = await unpackPlaces(one[names[0]], tokens.length >= 0xffff);
-      return { places, weights: await unpackFloats(one[names[1]]), rest: await unpackFloats(one[names[2]]) };
-    });
-  const listed = ({ places, weights }, token) =>
-    Array.from({ length: places.length / tokens.length }, (_, rank) => rank * tokens.length + token)
-      .filter((at) => places[at] >= 0)
-      .map((at) => [places[at], weights[at]]);
-
-  const spans = tokens.map((token, index) => el("span", { class: "token", "data-token": index, text: shownToken(token) }));
-  const text = el("div", { class: "text", id: "text", tabindex: "0", role: "application", "aria-label": "The text. Arrow keys move the token, brackets the head." });
-  spans.forEach((span, index) => {
-    text.append(span);
-    if (tokens[index].includes("\n")) text.append(document.createElement("br"));
-  });
-  const statistic = el("select", { id: "statistic" }, ...payload.statistics.map((one) => el("option", { value: one.name, text: one.label })));
-  const scope = el("select", { id: "head" }, ...scopeOptions(layers, payload.scopes, heads));
+// `prefix` tells names in the address and of controls from those of other tabs.
+function textView(payload, prefix = "") {
+  const { tokens, layers, sides } = payload;
+  const data = textData(payload);
+  const state = { statistic: "entropy", scope: data.first, token: null, show: "keys" };
+  const { node: text, spans } = tokenSpans(payload);
+  const made = payload.generated ? generatedCard(payload, (token) => choose({ token })) : null;
+  const statistic = el("select", { id: `${prefix}statistic` }, ...payload.statistics.map((one) => el("option", { value: one.name, text: one.label })));
+  const scope = el("select", { id: `${prefix}head` }, ...scopeOptions(layers, data));
   const show = el("div");
   const [ramp, low, high] = [el("div", { class: "ramp" }), el("span"), el("span")];
   const meaning = el("p", { class: "meaning" });
   const side = el("section", { class: "card token-side", id: "token", "aria-live": "polite" });
-  const field = (label, control) => el("label", { class: "field" }, el("span", { text: label }), control);
+  const find = el("input", { id: `${prefix}find`, type: "search", placeholder: payload.picture ? "9.5" : "word or 9.5", "aria-label": "Find a token, or a head such as 9.5" });
   const node = el(
     "div",
     { class: "page" },
     el(
       "section",
       { class: "card" },
-      el("div", { class: "card-head" }, el("div", {}, el("h1", { class: "text-title", text: "Where does attention look?" }), el("p", { text: textFacts(payload) }))),
-      el("div", { class: "controls" }, field("Head", scope), field("Shade by", statistic), show),
+      el("div", { class: "card-head" }, el("div", {}, el("h1", { class: "text-title", text: "Where does attention look?" }), el("p", { text: textFacts(payload, data) }), oddLayers(payload.odd))),
+      el("div", { class: "controls" }, field("Head", scope), field("Shade by", statistic), field("Find", find), show),
     ),
     el(
       "div",
@@ -95,65 +44,74 @@ function textView(payload) {
       el("section", { class: "card" }, text, el("div", { class: "legend" }, low, ramp, high), meaning),
       side,
     ),
+    made?.node,
   );
 
   // What the shades show: weights of the chosen token, or the statistic.
   async function shades() {
     const described = payload.statistics.find((one) => one.name === state.statistic);
-    if (state.token === null || state.show === "statistic" || !payload.looks[state.scope]) {
-      const values = await floats(state.scope, state.statistic);
+    if (state.token === null || state.show === "statistic" || !data.knows(state.scope)) {
+      const values = await data.floats(state.scope, state.statistic);
       return { values: spans.map((_, i) => values[i] ?? null), described, ...colouring({ ...described, shades: null }, [[values]]) };
     }
-    const values = spans.map(() => 0);
-    listed(await looks(state.scope, state.show), state.token).forEach(([place, weight]) => (values[place] = weight));
+    const values = spans.map(() => null);
+    const other = lookedAt(state.token, state.scope, state.show);
+    for (let i = other.start; i < other.start + other.count; i++) values[i] = 0;
+    (await data.look(state.scope, state.token, state.show)).rows.forEach(([place, weight]) => (values[place] = weight));
     const top = Math.max(1e-9, ...values);
-    const words = state.show === "keys" ? "of the token" : "to the token";
-    return { values, described: { low: "", high: "", meaning: `The largest weights ${words} in the frame; colour grows with the square root of the weight.` }, range: [0, top], share: (value) => Math.sqrt(value / top) };
+    const whose = state.show === "keys" ? "of the token" : "to the token";
+    return { values, described: { low: "", high: "", meaning: `The largest weights ${whose} in the frame; colour grows with the square root of the weight.` }, range: [0, top], share: (value) => Math.sqrt(value / top) };
+  }
+
+  // The side whose tokens a token of this layer looks at, or is looked at by.
+  function lookedAt(token, chosen, direction) {
+    if (sides.length === 1 || layers[chosen.split(".")[0]].kind !== "cross") return sides.find((one) => token < one.start + one.count);
+    return sides[direction === "keys" ? 0 : 1];
   }
 
   let turn = 0;
+  let values = [];
   async function paint() {
     const now = ++turn;
-    const shown = await shades();
-    if (now !== turn) return; // something else was chosen meanwhile
-    const colours = theme().ramp;
-    shown.values.forEach((value, index) => {
-      const known = value !== null && Number.isFinite(value);
-      const [r, g, b] = known ? rampColour(colours, shown.share(value)) : [0, 0, 0];
-      const style = spans[index].style;
-      style.background = known ? `rgb(${r} ${g} ${b})` : "transparent";
-      style.color = known ? (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff") : "";
-      spans[index].title = known ? `${index}: ${short(value)}` : String(index);
-    });
-    spans.forEach((span, index) => span.classList.toggle("chosen", index === state.token));
-    ramp.style.background = `linear-gradient(90deg, ${colours.join(", ")})`;
-    low.textContent = `${shown.described.low} ${short(shown.range[0])}`;
-    high.textContent = `${short(shown.range[1])} ${shown.described.high}`;
-    meaning.textContent = shown.described.meaning;
-    await paintSide();
-    text.dataset.painted = `${state.scope} ${state.token} ${state.show} ${state.statistic}`;
+    try {
+      const shown = await shades();
+      if (now !== turn) return; // something else was chosen meanwhile
+      shadeTokens(spans, shown, { over: Boolean(payload.picture) });
+      text.querySelectorAll(".chosen").forEach((span) => span.classList.remove("chosen"));
+      spans[state.token]?.classList.add("chosen");
+      values = shown.values;
+      ramp.style.background = `linear-gradient(90deg, ${theme().ramp.join(", ")})`;
+      low.textContent = `${shown.described.low} ${short(shown.range[0])}`;
+      high.textContent = `${short(shown.range[1])} ${shown.described.high}`;
+      meaning.textContent = shown.described.meaning;
+      await paintSide();
+      await made?.paint(state.scope, state.token);
+      text.dataset.painted = `${state.scope} ${state.token} ${state.show} ${state.statistic}`;
+    } catch (error) {
+      if (now === turn) side.replaceChildren(el("h2", { text: "No answer" }), el("p", { class: "empty", text: String(error.message) }));
+    }
   }
 
   async function paintSide() {
     const { token, scope: chosen } = state;
     if (token === null) {
-      side.replaceChildren(el("h2", { text: "Choose a token" }), el("p", { class: "hint", text: "Click a word, or use the arrow keys. [ and ] go to the head before and after." }));
+      const what = payload.picture ? "a patch" : "a word";
+      side.replaceChildren(el("h2", { text: "Choose a token" }), el("p", { class: "hint", text: `Click ${what}, or use the arrow keys. [ and ] go to the head before and after.` }));
       return;
     }
-    const numbers = await Promise.all(payload.statistics.map(async (one) => [one.label, (await floats(chosen, one.name))[token] ?? null]));
+    const numbers = await Promise.all(payload.statistics.map(async (one) => [one.label, (await data.floats(chosen, one.name))[token] ?? null]));
     const parts = [
-      el("h2", { text: `${token} “${tokens[token]}”` }),
+      el("h2", { text: payload.picture ? tokens[token] : `${token} “${tokens[token]}”` }),
       el("p", { class: "hint", text: scopeName(layers, chosen) }),
       el("dl", { class: "facts token-facts" }, ...numbers.flatMap(([label, value]) => [el("dt", { text: label }), el("dd", { text: short(value) })])),
     ];
-    if (!payload.looks[chosen]) parts.push(el("p", { class: "empty", text: heads.length ? "Press ] for a head whose weights are in this file." : "No weights are in this file." }));
+    if (!data.knows(chosen)) parts.push(el("p", { class: "empty", text: data.heads.length ? "Press ] for a head whose weights are known." : "No weights are in this file." }));
     else for (const one of SHOWS.slice(0, 2)) parts.push(await lookList(one));
     side.replaceChildren(...parts);
   }
 
   async function lookList({ value, label }) {
-    const found = await looks(state.scope, value);
-    const rows = listed(found, state.token);
+    const { rows, rest } = await data.look(state.scope, state.token, value);
     const top = Math.max(1e-9, ...rows.map(([, weight]) => weight));
     const item = ([place, weight]) => {
       const bar = el("span", { class: "look-bar" });
@@ -161,7 +119,7 @@ function textView(payload) {
       return el(
         "li",
         {},
-        el("button", { class: "look", type: "button", "data-token": place, onclick: () => choose({ token: place }) }, el("span", { class: "look-place", text: place }), el("span", { class: "look-token", text: shownToken(tokens[place]).replace(/^ +$/, "␣") }), el("b", { text: weight.toPrecision(3) }), bar),
+        el("button", { class: "look", type: "button", "data-token": place, onclick: () => choose({ token: place }) }, el("span", { class: "look-place", text: place }), el("span", { class: "look-token", text: shownToken(tokens[place]).replace(/^ +$/, "␣") }), el("b", { text: shownWeight(weight) }), bar),
       );
     };
     return el(
@@ -169,58 +127,55 @@ function textView(payload) {
       { class: "looks", id: `looks-${value}` },
       el("h3", { text: label }),
       rows.length ? el("ol", {}, ...rows.map(item)) : el("p", { class: "empty", text: "Nothing." }),
-      el("p", { class: "hint rest", text: `all others together: ${short(found.rest[state.token])}` }),
+      el("p", { class: "hint rest", text: `all others together: ${short(rest)}` }),
     );
+  }
+
+  function setControls() {
+    statistic.value = state.statistic;
+    scope.value = state.scope;
+    show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
   }
 
   function choose(change) {
     Object.assign(state, change);
-    statistic.value = state.statistic;
-    scope.value = state.scope;
-    show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
-    const chosen = Object.entries(state).filter(([, value]) => value !== null);
-    history.replaceState(null, "", `#${new URLSearchParams(chosen)}`);
+    setControls();
+    noteChoices();
     if (change.token !== undefined && change.token !== null) spans[state.token].scrollIntoView({ block: "nearest" });
     return paint();
   }
 
-  function restore() {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    const token = Number(asked.get("token") ?? NaN);
-    choose({
-      statistic: payload.statistics.some((one) => one.name === asked.get("statistic")) ? asked.get("statistic") : first.statistic,
-      scope: Object.hasOwn(payload.scopes, asked.get("scope") ?? "") ? asked.get("scope") : first.scope,
-      show: SHOWS.some((one) => one.value === asked.get("show")) ? asked.get("show") : first.show,
-      token: Number.isInteger(token) && token >= 0 && token < tokens.length ? token : null,
-    });
-  }
+  const restore = (name, has, read = (text) => text) =>
+    inAddress(`${prefix}${name}`, () => String(state[name] ?? ""), (text) => (text === "" || has(text)) && choose({ [name]: read(text) }));
+  restore("statistic", (text) => payload.statistics.some((one) => one.name === text));
+  restore("scope", (text) => data.scopes.includes(text));
+  restore("show", (text) => SHOWS.some((one) => one.value === text));
+  restore("token", (text) => /^\d+$/.test(text) && Number(text) < tokens.length, (text) => (text === "" ? null : Number(text)));
 
-  // The token above or below: of the next line, the one that is nearest.
-  function across(from, direction) {
-    const box = spans[from].getBoundingClientRect();
-    let [best, nearest, line] = [from, Infinity, null];
-    for (let i = from + direction; i >= 0 && i < tokens.length; i += direction) {
-      const other = spans[i].getBoundingClientRect();
-      if (Math.abs(other.top - box.top) < box.height / 2) continue;
-      line ??= other.top;
-      if (Math.abs(other.top - line) > box.height / 2) break;
-      const away = Math.abs(other.left - box.left);
-      if (away < nearest) [best, nearest] = [i, away];
-    }
-    return best;
+  // The next token that holds the text, or the head of such a name.
+  function search() {
+    const wanted = find.value.toLowerCase();
+    const head = headOf(wanted, layers.map((layer) => layer.heads));
+    if (head && data.scopes.includes(headText(head))) return choose({ scope: headText(head) });
+    const from = (state.token ?? -1) + 1;
+    const order = [...Array(tokens.length).keys()].map((i) => (from + i) % tokens.length);
+    const found = wanted.trim() ? order.find((i) => tokens[i].toLowerCase().includes(wanted)) : undefined;
+    announce(found === undefined ? "Not found" : `Token ${found} ${tokens[found]}`);
+    find.setAttribute("aria-invalid", String(found === undefined));
+    return found === undefined ? null : choose({ token: found });
   }
 
   function press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, .segments, .tabs")) return;
+    if (node.hidden || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select, input, .segments, .tabs")) return;
     const from = state.token ?? -1;
     const turnHead = { "[": -1, "]": 1 }[event.key];
     const sideways = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const along = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (turnHead && heads.length) {
-      const at = heads.indexOf(state.scope);
-      choose({ scope: heads[at < 0 ? 0 : (at + turnHead + heads.length) % heads.length] });
+    if (turnHead && data.heads.length) {
+      const at = data.heads.indexOf(state.scope);
+      choose({ scope: data.heads[at < 0 ? 0 : (at + turnHead + data.heads.length) % data.heads.length] });
     } else if (sideways) choose({ token: Math.min(Math.max(from + sideways, 0), tokens.length - 1) });
-    else if (along) choose({ token: from < 0 ? 0 : across(from, along) });
+    else if (along) choose({ token: from < 0 ? 0 : tokenAcross(spans, from, along) });
     else return;
     event.preventDefault();
     announce(`${scopeName(layers, state.scope)}${state.token === null ? "" : `, token ${state.token} ${tokens[state.token]}`}`);
@@ -230,20 +185,34 @@ function textView(payload) {
     const hit = event.target.closest(".token");
     if (hit) choose({ token: Number(hit.dataset.token) === state.token ? null : Number(hit.dataset.token) });
   });
+  text.addEventListener("mouseover", (event) => {
+    const hit = event.target.closest(".token");
+    if (!hit) return;
+    const index = Number(hit.dataset.token);
+    hit.title = `${payload.picture ? tokens[index] : index}${Number.isFinite(values[index]) ? `: ${short(values[index])}` : ""}`;
+  });
   statistic.addEventListener("change", () => choose({ statistic: statistic.value, show: "statistic" }));
   scope.addEventListener("change", () => choose({ scope: scope.value }));
   document.addEventListener("keydown", press);
-  return { node, paint, restore };
+  find.addEventListener("keydown", (event) => event.key === "Enter" && search());
+  themeState.listeners.push(paint);
+  setControls();
+  return { node, paint };
 }
 
-const shownToken = (token) => (token.replace(/\n/g, "↵") || "∅");
-
-const textFacts = ({ tokens, layers, looks, left, unshown }) =>
+const textFacts = ({ tokens, layers, left, unshown, generated, served }, { heads }) =>
   [
     `${whole(tokens.length)} tokens${left ? ` of ${whole(tokens.length + left)}` : ""}`,
+    ...(generated ? [`${whole(tokens.length - generated.start)} of them generated`] : []),
     `${whole(layers.reduce((sum, layer) => sum + layer.heads, 0))} heads in ${whole(layers.length)} layers`,
-    `exact weights of ${whole(Object.keys(looks).length)} heads${unshown ? ` (${whole(unshown)} more had no room)` : ""}`,
+    served ? "exact weights of every head, from the model" : `exact weights of ${whole(heads.length)} heads${unshown ? ` (${whole(unshown)} more had no room)` : ""}`,
   ].join(" · ");
+
+function oddLayers(odd) {
+  const names = Object.keys(odd ?? {});
+  if (!names.length) return null;
+  return el("p", { class: "hint", text: `Not shown: ${names.map((name) => `${name} (${odd[name]})`).join("; ")}.` });
+}
 
 function scopeName(layers, scope) {
   if (scope === "all") return "Mean of all heads";
@@ -253,9 +222,9 @@ function scopeName(layers, scope) {
   return head === undefined ? `Layer ${layer} · mean of its heads (${about})` : `${headName(layer, head)} (${about})`;
 }
 
-function scopeOptions(layers, scopes, heads) {
+function scopeOptions(layers, { heads, scopes }) {
   const option = (value) => el("option", { value, text: scopeName(layers, value) });
   const group = (label, values) => el("optgroup", { label }, ...values.map(option));
-  const means = Object.keys(scopes).filter((scope) => !heads.includes(scope));
-  return [...(heads.length ? [group("Heads with their weights", heads)] : []), group("Means", ["all", ...means.filter((scope) => scope !== "all")])];
+  const means = scopes.filter((scope) => scope !== "all" && !heads.includes(scope));
+  return [...(heads.length ? [group("Heads with their weights", heads)] : []), group("Means", ["all", ...means])];
 }

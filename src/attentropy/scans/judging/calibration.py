@@ -1,6 +1,7 @@
 """Scales that hold the entropy of the trained length, and what they do to the text's perplexity."""
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,16 @@ from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import words
 from attentropy.scans.measuring.lengths import Windows
-from attentropy.scans.schema import Scan, ScannedModel
+from attentropy.scans.schema import Scan, ScannedModel, Skipped
 
 
-def check(model: nn.Module, about: ScannedModel, tokens: Tensor, lengths: list[int]) -> None:
+def check(
+    model: nn.Module,
+    about: ScannedModel,
+    tokens: Tensor,
+    lengths: list[int],
+    skipped: Sequence[Skipped] = (),
+) -> None:
     """Refuse before anything is measured what cannot be calibrated.
 
     Args:
@@ -24,19 +31,32 @@ def check(model: nn.Module, about: ScannedModel, tokens: Tensor, lengths: list[i
         about: the record of it.
         tokens: one row of ids.
         lengths: those that will be measured.
+        skipped: those that will not.
     """
-    _check_reach(about, lengths)
+    check_reach(lengths, about.trained_length, skipped)
     _check_one_text(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     _check_steerable(model, tokens[None, : lengths[0]].to(device))
 
 
-def _check_reach(model: ScannedModel, lengths: list[int]) -> None:
-    """Calibration needs a length beyond the trained one; say so before anything is measured."""
-    if len(lengths) < 2 or lengths[-1] <= (model.trained_length or lengths[0]):
-        limit = model.trained_length or lengths[0]
-        text = "{calibrate} needs a length beyond {limit:,}, got {found}"
-        raise ScanError(text, limit=limit, found=lengths)
+def check_reach(
+    lengths: Sequence[int], trained: int | None, skipped: Sequence[Skipped] = ()
+) -> None:
+    """Refuse lengths of which none is beyond the trained one.
+
+    Args:
+        lengths: increasing.
+        trained: the trained length, as far as files or the user say it.
+        skipped: lengths that were asked for and are left out.
+    """
+    limit = trained or lengths[0]
+    if len(lengths) > 1 and lengths[-1] > limit:
+        return
+    text = "{calibrate} needs a length beyond {limit:,}, got {found}"
+    if skipped:
+        text += " ({dropped})"
+    dropped = "; ".join(f"{one.length:,} is left out: {one.reason}" for one in skipped)
+    raise ScanError(text, limit=limit, found=list(lengths), dropped=dropped)
 
 
 def _check_one_text(model: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import why_fixed
 from attentropy.models.rope.settings import yarn
 from attentropy.models.steer.steer import steer
+from attentropy.scans.judging import words
 from attentropy.scans.judging.breaks import Beyond
-from attentropy.scans.schema import PLAN, Remedy
+from attentropy.scans.schema import PLAN, Remedy, Scan
 
 SINKS = 4
 
@@ -43,20 +44,32 @@ class Treatment:
 
 
 def candidates(
-    model: nn.Module, trained: int, length: int, cause: Cause | None, *, folder: str | None = None
+    model: nn.Module,
+    trained: int,
+    length: int,
+    cause: Cause | None,
+    *,
+    most: float | None = None,
+    folder: str | None = None,
 ) -> Iterator[Treatment]:
     """What may help: windows with sinks, scales against dilution, positions against distance.
+
+    A softcap may help against either: logits that training has never seen are bounded by
+    twice those that it has.
 
     Args:
         model: the model.
         trained: the trained length.
         length: the length at which they are tried.
         cause: of the damage, if it is known.
+        most: the largest logit in the trained range, for a softcap; None if it is not known.
         folder: where plans are written; None if they are not.
     """
     diluted = cause is None or cause.name != "distance"
     if (cause is None or cause.name != "dilution") and why_fixed(model) is None:
         yield positioned(model, trained, length, folder)
+    if most is not None:
+        yield capped(most)
     sizes = [(trained, 1), (trained, SINKS)]
     if diluted:
         yield scaled(trained)
@@ -81,6 +94,30 @@ def scaled(trained: int, *, window: int | None = None) -> Treatment:
     call = f"at.steer(model, {rule}, mask=at.lookback({window}) | at.prefix({SINKS}))"
     name = f"scale with log n in a {inside.name}"
     return Treatment(name, call, {"scale": LogLengthFrom(trained), **inside.options})
+
+
+def capped(most: float) -> Treatment:
+    """Logits bounded by c tanh(s / c), with c twice the largest logit of training, in two digits.
+
+    The largest logit itself then becomes 8 % smaller, and smaller ones hardly change.
+
+    Args:
+        most: the largest logit.
+    """
+    cap = float(f"{2 * most:.2g}")
+    return Treatment(f"softcap of {cap:g}", f"at.steer(model, softcap={cap!r})", {"softcap": cap})
+
+
+def largest_logit(scan: Scan) -> float | None:
+    """The largest logit of all heads at the trained length; None if none is positive and finite.
+
+    Args:
+        scan: with measures.
+    """
+    home = words.home(scan)
+    known = [] if home is None else [row.max_logit for row in home.rows]
+    found = max((x for x in known if x is not None and math.isfinite(x)), default=0.0)
+    return found if found > 0 else None
 
 
 def windowed(size: int, sinks: int) -> Treatment:
@@ -131,22 +168,18 @@ def planned(plan: Plan, folder: str | None) -> Treatment:
     return Treatment(PLAN, f"at.steer(model, {given})", {"plan": plan})
 
 
-def tried(
-    beyond: Beyond, wanted: Iterable[Treatment], *, tick: Callable[[], object] = bool
-) -> list[Remedy]:
+def tried(beyond: Beyond, wanted: Iterable[Treatment]) -> list[Remedy]:
     """Every candidate that the model takes, run on the windows; the best first.
 
     Args:
         beyond: the windows, with the losses of the untouched model.
         wanted: what to try.
-        tick: is called after each.
     """
     found = []
     for candidate in wanted:
         losses = _with(beyond, candidate)
         if losses is not None:
             found.append(_remedy(beyond, candidate, losses))
-        tick()
     return sorted(found, key=lambda remedy: remedy.change.after)
 
 

@@ -3,9 +3,11 @@
 from statistics import median
 from typing import NamedTuple
 
+from attentropy.core.notebook.words import plural
 from attentropy.models.diagnose import Finding
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.paired import Paired
+from attentropy.models.record.coverage import summary
 from attentropy.scans.schema import Excess, HeadTable, Measure, Scan
 
 
@@ -15,19 +17,6 @@ class Tile(NamedTuple):
     label: str
     value: str
     note: str
-
-
-def plural(count: int, noun: str) -> str:
-    """The count with its noun.
-
-    Args:
-        count: how many there are.
-        noun: what they are, in the singular.
-
-    >>> plural(1, "head"), plural(1200, "head")
-    ('1 head', '1,200 heads')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def headline(scan: Scan) -> str:
@@ -116,8 +105,9 @@ def sentences(scan: Scan) -> list[str]:
     total = scan.heads
     sick = len(troubled(scan))
     said = [*_damage(scan), *_probes(scan)]
-    said.append(f"{total - sick:,} of {total:,} heads are healthy{_troubles(scan)}.")
-    said += [_trained(scan), *_special(scan)]
+    healthy = f"{total - sick:,} of {plural(total, 'head')} {'is' if total == 1 else 'are'} healthy"
+    said.append(f"{healthy}{_troubles(scan)}.")
+    said += [_trained(scan), *_special(scan), *_seen(scan)]
     middle = median_slope(scan)
     if middle is not None:
         said.append(
@@ -127,9 +117,9 @@ def sentences(scan: Scan) -> list[str]:
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
         said.append(
-            f"A window limits what {windowed:,} heads see, whatever the length of the text; "
-            "their slope is taken against the keys that they can see, and left out of the "
-            "median."
+            f"A window limits what {plural(windowed, 'head')} see{'s' if windowed == 1 else ''}, "
+            "whatever the length of the text; their slope is taken against the keys that they can "
+            "see, and left out of the median."
         )
     perplexities = _perplexities(scan)
     if perplexities:
@@ -167,6 +157,10 @@ def _share(change: Paired) -> str:
 
 def _special(scan: Scan) -> list[str]:
     return [f"{scan.input.special}."] if scan.input.special else []
+
+
+def _seen(scan: Scan) -> list[str]:
+    return [summary(scan.coverage)] if scan.coverage else []
 
 
 def tiles(scan: Scan) -> list[Tile]:

@@ -19,7 +19,7 @@ def check_folder(path: Path, *, allow_pickle: bool, allow_code: bool) -> None:
     """
     if not path.is_dir():
         raise ScanError("{model} {path} is neither a folder nor a .gguf file", path=path)
-    config = _config(path)
+    config = config_of(path)
     if config.get("auto_map") and not allow_code:
         text = "{model} {path} brings its own code, which is not run without {remote_code}"
         raise ScanError(text, path=path)
@@ -63,7 +63,12 @@ def check_gguf(path: Path) -> None:
         raise ScanError("GGUF files need the extra: pip install 'attentropy[gguf]'") from error
 
 
-def _config(path: Path) -> dict[str, Any]:
+def config_of(path: Path) -> dict[str, Any]:
+    """What config.json of a folder says.
+
+    Args:
+        path: the folder.
+    """
     try:
         found = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -71,6 +76,9 @@ def _config(path: Path) -> dict[str, Any]:
         raise ScanError(text, path=path) from error
     except (ValueError, UnicodeDecodeError) as error:
         raise ScanError("{model} {path}: config.json is not JSON", path=path) from error
+    except RecursionError as error:
+        text = "{model} {path}: config.json is nested too deep for a model's"
+        raise ScanError(text, path=path) from error
     if not isinstance(found, dict):
         raise ScanError("{model} {path}: config.json is not a JSON object", path=path)
     return found
@@ -81,7 +89,7 @@ def _check_index(path: Path) -> None:
     for index in path.glob("*.safetensors.index.json"):
         try:
             named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ScanError("{index} is not an index of weights", index=index) from error
         missing = sorted(name for name in named if not (path / name).is_file())
         if missing:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.formats import printable
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading.sources import Source, byte_ids
 from attentropy.scans.loading.special import Special, special_of, weaknesses
@@ -115,8 +116,9 @@ def from_texts(paths: Sequence[Path], source: Source) -> Tokens:
         source: the model, with its tokenizer.
     """
     text = "\n".join(read_text(path) for path in paths)
-    names = [str(path) for path in paths]
-    return _tokenised(text, source, description=" + ".join(p.name for p in paths), files=names)
+    names = [printable(str(path)) for path in paths]
+    description = " + ".join(printable(path.name) for path in paths)
+    return _tokenised(text, source, description=description, files=names)
 
 
 def from_prompt(prompt: str, source: Source) -> Tokens:
@@ -128,6 +130,8 @@ def from_prompt(prompt: str, source: Source) -> Tokens:
     """
     if not prompt.strip():
         raise ScanError("{prompt} is empty")
+    if printable(prompt) != prompt:
+        raise ScanError("{prompt} is not UTF-8")
     return _tokenised(prompt, source, description="a prompt", files=[])
 
 
@@ -147,20 +151,21 @@ def from_file(path: Path, source: Source) -> Tokens:
         source: the model, which says which ids it knows.
     """
     wrong = ScanError("{tokens} {path} is not a .npy file of integers", path=path)
+    if path.is_dir():
+        raise ScanError("{tokens} {path} is a folder, not a file", path=path)
+    if not path.is_file():
+        raise ScanError("{tokens} {path} does not exist", path=path)
     try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise ScanError("{tokens} {path} does not exist", path=path) from error
-    except IsADirectoryError as error:
-        raise ScanError("{tokens} {path} is a folder, not a file", path=path) from error
-    except (ValueError, EOFError) as error:
+        # mapped: a header that claims more numbers than the file has allocates nothing
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python, which fails in many ways
         raise wrong from error
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu" or found.size == 0:
         raise wrong
     ids = torch.from_numpy(np.ascontiguousarray(found).reshape(-1).astype(np.int64))
     _check_range(ids, source.model, "{tokens} {path}", path=path)
-    about = describe_ids(ids, description=path.name, files=[str(path)], tokenizer=GIVEN)
+    name, where = printable(path.name), printable(str(path))
+    about = describe_ids(ids, description=name, files=[where], tokenizer=GIVEN)
     return _with_special(ids, about, Special(unknown=source.special.unknown))
 
 

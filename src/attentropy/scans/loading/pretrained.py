@@ -13,6 +13,7 @@ from torch import nn
 from attentropy.scans.errors import ScanError
 
 MISSING = 0.1  # share of the tensors that a file may lack
+SHIPPED = ("eager", "sdpa", "flex_attention", "paged|eager")  # transformers fetches all others
 
 
 def load_model(
@@ -37,6 +38,7 @@ def load_model(
 
     with _quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
+        foreign = [] if not options["local_files_only"] else _keep_shipped(config)
         model, found = _class_for(transformers, config).from_pretrained(
             where,
             config=config,
@@ -46,7 +48,26 @@ def load_model(
             **options,
         )
     _check_fit(where, model, found["missing_keys"])
+    if foreign:
+        warnings.warn(
+            f"{where}: its config asks for the attention of {foreign[0]!r}, which transformers "
+            "would fetch from the hub; it is loaded with the attention that transformers ships",
+            stacklevel=2,
+        )
     return model
+
+
+def _keep_shipped(config: Any) -> list[str]:
+    """Forget the attention kernels in a config that would be fetched; the names of these."""
+    found: list[str] = []
+    for name in getattr(config, "sub_configs", {}):
+        if (part := getattr(config, name, None)) is not None:
+            found += _keep_shipped(part)
+    asked = getattr(config, "_attn_implementation", None)
+    if asked is not None and asked not in SHIPPED:
+        found.append(str(asked))
+        config._attn_implementation = None
+    return found
 
 
 def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
@@ -80,6 +101,10 @@ def _class_for(transformers: Any, config: Any) -> Any:
         return transformers.AutoModelForCausalLM
     if not names[0] and type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
+    if names[0].endswith("ForConditionalGeneration") and type(config) in (
+        transformers.AutoModelForSeq2SeqLM._model_mapping
+    ):
+        return transformers.AutoModelForSeq2SeqLM
     return transformers.AutoModel
 
 

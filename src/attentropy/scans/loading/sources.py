@@ -11,15 +11,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
 
+from attentropy.core.formats import printable
 from attentropy.models.losses.probes import position_limit
 from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.names import name_of
 from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
 
@@ -99,6 +102,23 @@ def load(
         return _transformers(name, {}, placement, permissions)
     hint = "" if permissions.download else " ({download} would look for it on the hub)"
     raise ScanError("{model} {name} does not exist" + hint, name=name)
+
+
+def trained_on_disk(name: str | None) -> int | None:
+    """The trained length that the files of a model say, without its weights; None if none does.
+
+    Args:
+        name: as `load` takes it.
+    """
+    path = Path(name or "")
+    if path.suffix == ".gguf" and path.is_file():
+        checkpoints.check_gguf(path)
+        known = trained_length(None, gguf=path)
+    elif name and (path / "config.json").is_file():
+        known = trained_length(SimpleNamespace(**checkpoints.config_of(path)))
+    else:
+        return None
+    return None if known is None else known.tokens
 
 
 def place(model: nn.Module, placement: Placement) -> nn.Module:
@@ -194,8 +214,8 @@ def _from_disk(
         )
         where, more = str(path), {}
     source = _transformers(where, more, placement, permissions, count)
-    source.about.name = path.resolve().name
-    source.about.source = str(path)
+    source.about.name = printable(name_of(path))
+    source.about.source = printable(str(path))
     return source
 
 
@@ -223,7 +243,7 @@ def _transformers(
     _say_trained(about, trained_length(model, tokenizer, gguf))
     if more:
         about.note = "weights dequantised from GGUF"
-    auto = "AutoModelForCausalLM" if _predicts(model) else "AutoModel"
+    auto = _auto(model)
     extra = "".join(f", {key}={value!r}" for key, value in more.items())
     call = f"from transformers import {auto}\nmodel = {auto}.from_pretrained({where!r}{extra})"
     if tokenizer is None:
@@ -239,8 +259,12 @@ def _transformers(
     )
 
 
-def _predicts(model: nn.Module) -> bool:
-    return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+def _auto(model: nn.Module) -> str:
+    """The class of transformers that loads such a model."""
+    name = type(model).__name__
+    if name.endswith("ForConditionalGeneration"):
+        return "AutoModelForSeq2SeqLM"
+    return "AutoModelForCausalLM" if name.endswith(("ForCausalLM", "LMHeadModel")) else "AutoModel"
 
 
 def describe_model(model: nn.Module, name: str, kind: Any, placement: Placement) -> ScannedModel:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.errors import ArgumentTypeError
+from attentropy.core.notebook.words import plural
 from attentropy.scans.errors import ScanError
 from attentropy.scans.schema import ScannedModel, Skipped
 
@@ -47,7 +48,7 @@ def default(model: ScannedModel, tokens: int) -> list[int]:
     trained = model.trained_length
     top = min(REACH * (trained or SHORTEST), model.maximum_length or tokens, tokens)
     if top < 2:
-        raise ScanError("the text is too short: it has {count} tokens", count=tokens)
+        raise ScanError("the text is too short: it has {count}", count=plural(tokens, "token"))
     doubled = {SHORTEST << i for i in range(40) if SHORTEST << i <= top}
     if trained is not None and trained <= top:
         doubled.add(trained)
@@ -69,7 +70,7 @@ def usable(
         if model.maximum_length is not None and length > model.maximum_length:
             reason = f"the model takes at most {model.maximum_length:,} tokens"
         elif length > tokens:
-            reason = f"the text has only {tokens:,} tokens"
+            reason = f"the text has only {plural(tokens, 'token')}"
         else:
             kept.append(length)
             continue

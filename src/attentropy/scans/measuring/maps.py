@@ -1,4 +1,4 @@
-"""Small attention maps of the beginning of the text: one plain pass, every weight of it pooled."""
+"""Attention maps of the beginning of the text: one plain pass, and every weight of it."""
 
 import base64
 import zlib
@@ -24,11 +24,10 @@ LEVELS = 32  # shades that a map distinguishes; more only cost space
 
 
 class _Mapper(Recorder):
-    """Keeps the pooled weights of every self-attention call instead of its statistics."""
+    """Keeps the weights of every self-attention call."""
 
-    def __init__(self, side: int) -> None:
+    def __init__(self) -> None:
         super().__init__(every=1, keep="mean", sample=1)
-        self.side = side
         self.maps: dict[str, Tensor] = {}
 
     def prepare(
@@ -38,9 +37,7 @@ class _Mapper(Recorder):
         if asked.call.q.shape[2] == asked.call.k.shape[2] and stats.lse is not None:
             logits = row_logits(asked.call, ALL)[0]
             weights = (logits - stats.lse[0, ..., None]).exp().nan_to_num(0.0)
-            self.maps[f"{owner.name}#{call}" if call else owner.name] = pool(
-                weights.float(), self.side
-            )
+            self.maps[f"{owner.name}#{call}" if call else owner.name] = weights.float()
         return commit
 
 
@@ -58,19 +55,17 @@ def draw_maps(
     side = side_for(sum(layer.heads for layer in layers), len(tokens))
     if side is None:
         return None
-    length = min(SIDES[0], len(tokens)) // side * side
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     watch = Watch(model)
-    watch.recorder = mapper = _Mapper(side)
+    watch.recorder = mapper = _Mapper()
     with torch.no_grad(), watch:
-        read(model, tokens[:length].view(1, -1).to(device))
+        read(model, tokens[:side].view(1, -1).to(device))
     data, peak = {}, {}
     for index, layer in enumerate(layers):
         for head, weights in enumerate(mapper.maps.get(layer.place, ())):
             data[f"{index}.{head}"], peak[f"{index}.{head}"] = pack(weights)
-    starts = tokens[: length : length // side].tolist()
-    labels = [label(token) for token in starts]
-    return Maps(length=length, side=side, labels=labels, data=data, peak=peak) if data else None
+    labels = [label(token) for token in tokens[:side].tolist()]
+    return Maps(length=side, side=side, labels=labels, data=data, peak=peak) if data else None
 
 
 def side_for(heads: int, tokens: int) -> int | None:
@@ -82,17 +77,6 @@ def side_for(heads: int, tokens: int) -> int | None:
     """
     fits = (side for side in SIDES if heads * side * side <= ROOM and side <= tokens)
     return next(fits, None)
-
-
-def pool(weights: Tensor, side: int) -> Tensor:
-    """The mean weight of every block, [..., n, n] -> [..., side, side]; side divides n.
-
-    Args:
-        weights: attention weights [..., n, n].
-        side: the number of blocks in a row.
-    """
-    block = weights.shape[-1] // side
-    return weights.unflatten(-1, (side, block)).mean(-1).unflatten(-2, (side, block)).mean(-2)
 
 
 def pack(weights: Tensor) -> tuple[str, float]:

@@ -5,7 +5,7 @@ Memory is that of one forward pass: rows are folded into bins after each.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,6 +16,7 @@ from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.losses.buckets import by_position
 from attentropy.models.losses.reading import device_of, logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
+from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.profile import Bins, Profile, merged
 from attentropy.models.watch import Watch
 from attentropy.scans.schema import Measure
@@ -30,19 +31,20 @@ class Reading:
     Attributes:
         measure: for the file.
         losses: [W, length - 1] of all windows; None if the model does not predict the next token.
+        coverage: what was seen of each module with attention.
     """
 
     measure: Measure
     losses: Tensor | None
+    coverage: list[ModuleCoverage]
 
 
-def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int], None]) -> Reading:
+def measure(model: nn.Module, windows: Iterable[Tensor]) -> Reading:
     """Read windows of one length with the model, and measure every head.
 
     Args:
         model: the model.
         windows: ids [B, n] each, all of the same n.
-        tick: is told how many tokens were read, after every forward pass.
     """
     began = time.perf_counter()
     device = device_of(model)
@@ -59,7 +61,6 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
             watch.require()
             passes.append(_folded(watch))
             sizes.append(len(ids))
-            tick(ids.numel())
     rows = forward_rows(watch.heads())
     losses = torch.cat(lost) if lost and all(row.causal for row in rows) else None
     mean = None if losses is None else float(losses.double().mean())
@@ -74,7 +75,7 @@ def measure(model: nn.Module, windows: Iterable[Tensor], *, tick: Callable[[int]
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
-    return Reading(found, losses)
+    return Reading(found, losses, watch.coverage())
 
 
 def forward_rows(rows: Iterable[HeadRow]) -> list[HeadRow]:

@@ -1,8 +1,8 @@
 """The Trainer of transformers: `Trainer(..., callbacks=[AttentionCallback(every=50)])`.
 
-The numbers go with the next training log, so that they reach log_history, the console and every
-reporter. Callbacks run after the reporters, and log_history is filled before them, so the
-trainer's own `log` is where they are added.
+Every sample reaches log_history, the console and every reporter: with the next training loss if
+that is logged before the next sample, and by itself if not. Callbacks run after the reporters, and
+log_history is filled before them, so the trainer's own `log` is where a sample joins a loss.
 """
 
 import sys
@@ -48,6 +48,7 @@ class AttentionCallback(TrainerCallback):
             "worst": worst, "name": name,
         }  # fmt: skip
         self.monitor: Monitor | None = None
+        self._trainer: Trainer | None = None
         self._pending: Metrics | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -55,9 +56,9 @@ class AttentionCallback(TrainerCallback):
         self.monitor = Monitor(kwargs["model"], **self.options)
         self.monitor.pause()
         self.monitor.steps = state.global_step
-        trainer = _trainer_of(self)
-        if trainer is not None:
-            self._join(trainer)
+        self._trainer = _trainer_of(self)
+        if self._trainer is not None:
+            self._join(self._trainer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Listen, if this step is to be sampled."""
@@ -72,6 +73,8 @@ class AttentionCallback(TrainerCallback):
         metrics = self.monitor.step(step=state.global_step)
         self.monitor.pause()
         self._pending = metrics if metrics is not None else self._pending
+        if not (control.should_log or self._loss_comes(args, state)):
+            self._log_pending()
         if self.monitor.should_stop:
             control.should_training_stop = True
 
@@ -79,9 +82,22 @@ class AttentionCallback(TrainerCallback):
         """Leave the model and the trainer as they were."""
         if self.monitor is not None:
             self.monitor.close()
-        trainer = _trainer_of(self)
-        if trainer is not None:
-            trainer.__dict__.pop("log", None)
+        self._log_pending()
+        if self._trainer is not None:
+            self._trainer.__dict__.pop("log", None)
+            self._trainer = None
+
+    def _loss_comes(self, args: Any, state: Any) -> bool:
+        """True if the trainer logs a loss before the next sample."""
+        if args.logging_strategy != "steps":
+            return False
+        coming = state.global_step + -state.global_step % state.logging_steps
+        return bool(coming <= min(state.max_steps, state.global_step + self.options["every"] - 1))
+
+    def _log_pending(self) -> None:
+        if self._trainer is not None and self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._trainer.log(dict(pending))
 
     def _join(self, trainer: Trainer) -> None:
         """Add the latest sample to the trainer's next log of a training loss."""

@@ -1,7 +1,9 @@
 """Lightning: `Trainer(callbacks=[AttentionCallback(every=50)])`.
 
-The numbers go to every logger of the Trainer, at the steps that were sampled. Serves both
-`lightning.pytorch` and `pytorch_lightning`, whichever is in use.
+The numbers are logged as those of `self.log`, so that EarlyStopping and ModelCheckpoint can monitor
+them by name, such as "attn/entropy/mean". Every logger of the Trainer gets them at the steps that
+were sampled, which `log_every_n_steps` would skip. Serves both `lightning.pytorch` and
+`pytorch_lightning`, whichever is in use.
 """
 
 import sys
@@ -10,7 +12,7 @@ from importlib import import_module
 from types import EllipsisType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, tensor
 
 from attentropy.training.alarms import Alarm
 from attentropy.training.loggers import Logger, by_old_name
@@ -79,8 +81,8 @@ class AttentionCallback(_base()):  # type: ignore[misc]
         number = loss if isinstance(loss, Tensor) else None
         metrics = self.monitor.step(number, step=trainer.global_step)
         self.monitor.pause()
-        for logger in trainer.loggers if metrics is not None else ():
-            logger.log_metrics(dict(metrics or {}), step=trainer.global_step)
+        if metrics is not None:
+            self._log(trainer, dict(metrics))
         if self.monitor.should_stop:
             trainer.should_stop = True
 
@@ -88,6 +90,13 @@ class AttentionCallback(_base()):  # type: ignore[misc]
         """Leave the model as it was."""
         if self.monitor is not None:
             self.monitor.close()
+
+    def _log(self, trainer: Any, metrics: dict[str, float]) -> None:
+        """Give a sample to the trainer's callbacks and loggers."""
+        self.log_dict(metrics, on_step=True, on_epoch=False, logger=False)
+        trainer.logged_metrics.update({name: tensor(value) for name, value in metrics.items()})
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics, step=trainer.global_step)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """The same after an error."""

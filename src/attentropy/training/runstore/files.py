@@ -181,7 +181,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     except RunError:
         raise
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module have none
+        if code == sqlite3.SQLITE_NOTADB:
             raise RunError(f"{path} is no run of attentropy ({error})") from error
         raise RunError(f"{path} cannot be read: {error}") from error
     except (sqlite3.Error, OSError, LookupError, ValueError, TypeError, RecursionError) as error:

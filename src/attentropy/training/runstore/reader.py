@@ -33,7 +33,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         started: when it started, UTC, ISO 8601.
         running: True while its process may write more.
         layers: the names of its attention modules.
-        kinds: "self" or "cross", for each layer.
+        kinds: "self", "cross" or "window", for each layer.
         heads: the number of heads of each layer.
         steps: the sampled steps, or the last step of each block of samples.
         total: the number of samples that were recorded.

@@ -78,3 +78,15 @@ struct Summary {
     int64_t at_previous_of_sampled, at_distance, at_spread, at_received_concentration;
     int64_t at_logit_range, at_positional, at_overlap;
 };
+
+// What differs between calls of one plan, which is struct Args without these. Rows are [8,B,H,Q]:
+// argmax takes the first two, then come entropy, lse, max_logit, collision, varentropy, log_l.
+struct Places {
+    int64_t threads;
+    ParallelFor parallel_for;
+    const char *q, *k, *v;
+    char* out;
+    float* rows;
+    const char* dout;  // the backward pass only, like the fields below
+    char *dq, *dk, *dv;
+};

@@ -24,6 +24,27 @@ EXPORT void attentropy_summary(const Args* a, const Summary* s) {
     if (a->bf16) return sum_rows<bf16>(*a, *s);
     sum_rows<float>(*a, *s);
 }
+
+static Args placed(const Args& plan, const Places& at) {
+    Args a = plan;
+    int64_t n = a.B * a.H * a.Q;
+    float* row = at.rows + 2 * n;
+    for (float** to : {&a.entropy, &a.lse, &a.max_logit, &a.collision, &a.varentropy, &a.log_l})
+        *to = row, row += n;
+    a.argmax = reinterpret_cast<int64_t*>(at.rows);
+    a.q = at.q, a.k = at.k, a.v = at.v, a.out = at.out;
+    a.dout = at.dout, a.dq = at.dq, a.dk = at.dk, a.dv = at.dv;
+    a.threads = at.threads, a.parallel_for = at.parallel_for;
+    return a;
+}
+EXPORT void attentropy_planned_forward(const Args* plan, const Places* at) {
+    Args a = placed(*plan, *at);
+    attentropy_forward(&a);
+}
+EXPORT void attentropy_planned_backward(const Args* plan, const Places* at) {
+    Args a = placed(*plan, *at);
+    attentropy_backward(&a);
+}
 static double thread_seconds() {
     timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -202,6 +202,32 @@ def _() -> ClaimResult:
     )
 
 
+@claim(
+    "002-8a",
+    "holds",
+    "A bias on the keys may help relu^2, which it cannot for exp",
+    "it moves beta = q.mu: a bias against the query makes relu^2 sparse, and exp cancels it",
+)
+def _() -> ClaimResult:
+    rng = generator(12)
+    q, keys = rng.normal(size=8), rng.normal(size=(20000, 8))
+    found = {}
+    for size in (0.0, -1.5):
+        s = (keys + size * q / np.linalg.norm(q)) @ q
+        found[size] = sparsity.empirical(_relu2(s)), sparsity.empirical(np.exp(s - s.max()))
+    gamma = np.linalg.norm(q)
+    rule = [sparsity.relu2(size * gamma, gamma) for size in found]
+    return holds_if(
+        gap([pair[0] for pair in found.values()], rule) < 0.02
+        and found[-1.5][0] < 0.6 * found[0.0][0]
+        and close(found[-1.5][1], found[0.0][1]),
+        relu2_without=found[0.0][0],
+        relu2_with=found[-1.5][0],
+        exp_without=found[0.0][1],
+        exp_with=found[-1.5][1],
+    )
+
+
 @claim("002-9", "holds", "identity: S by Gaussian density and erf", "closed form confirmed")
 def _() -> ClaimResult:
     measured = [_population(lambda x: x, b, 1.0) for b in (0.0, 0.7, 3.0)]
@@ -271,6 +297,38 @@ def _() -> ClaimResult:
     worst = max((a > t * rms).mean() - s / t for t in (0.1, 0.3, 1.0))
     return holds_if(
         worst <= 0 and np.median(a) < 1e-6 * rms, S=s, median_over_rms=np.median(a) / rms
+    )
+
+
+@claim(
+    "002-14b",
+    "cond",
+    "Linear attention expresses importance of absolute positions (a column), hardly relative ones",
+    "a column has rank 1; attention to the previous token has rank n - 1, and d features leave "
+    "sqrt(1 - d/(n - 1)) of it. With d >= n - 1 it can",
+)
+def _() -> ClaimResult:
+    n, d = 64, 8
+    column = np.zeros((n, n))
+    column[:, 5] = 1
+    previous = np.eye(n, k=-1)
+    spectrum = {
+        name: np.linalg.svd(a, compute_uv=False)
+        for name, a in (("column", column), ("previous", previous))
+    }
+
+    def missed(name: str, features: int) -> float:
+        s = spectrum[name]
+        return float(np.sqrt((s[features:] ** 2).sum() / (s**2).sum()))
+
+    return conditional(
+        missed("column", 1) < 1e-12
+        and close(missed("previous", d), math.sqrt(1 - d / (n - 1)))
+        and missed("previous", n - 1) < 1e-12,
+        missed("previous", d) < 0.5,
+        column_missed_by_1_feature=missed("column", 1),
+        previous_missed_by_8=missed("previous", d),
+        previous_missed_by_63=missed("previous", n - 1),
     )
 
 

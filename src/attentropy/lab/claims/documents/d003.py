@@ -230,6 +230,29 @@ def _() -> ClaimResult:
 
 
 @claim(
+    "003-14b",
+    "holds",
+    "Additive attention is a small network and learns relations that a dot product cannot",
+    "two units find the key equal to the query among -1, 0, 1, where q k is 0 for every key of the "
+    "query 0. Not everything: its scores are bounded, q k is not",
+)
+def _() -> ClaimResult:
+    x = np.array([-1.0, 0.0, 1.0])
+    difference = x[:, None] - x
+    additive = np.tanh(4 * difference + 2) - np.tanh(4 * difference - 2)
+    dot = np.multiply.outer(x, x)
+    best = [(s.argmax(-1) == np.arange(3)).mean() for s in (additive, dot)]
+    level = np.ptp(dot[1])
+    return holds_if(
+        best[0] == 1 and best[1] < 1 and level == 0 and np.abs(additive).max() <= 2,
+        found_by_additive=best[0],
+        found_by_dot=best[1],
+        range_of_dot_at_0=level,
+        largest_additive=np.abs(additive).max(),
+    )
+
+
+@claim(
     "003-15",
     "cond",
     "Hence additive attention is inherently more robust",
@@ -349,6 +372,37 @@ def _() -> ClaimResult:
     before = ((y @ (3 * rng.normal(size=(64, 64)) / 8)) ** 2).sum(-1).max()
     return conditional(
         after <= 8 + 1e-9, before <= 64, qk_norm_score=after, squared_norm_after_projection=before
+    )
+
+
+@claim(
+    "003-21b",
+    "cond",
+    "LayerNorm keeps the input of tanh in additive attention away from saturation",
+    "whatever the size of the inputs, but not of the weights: the input of tanh has a standard "
+    "deviation of sqrt 2 times theirs",
+)
+def _() -> ClaimResult:
+    rng = generator(14)
+    states = rng.normal(size=(2, 400, 64))
+    w = rng.normal(size=(2, 64, 64)) / 8
+
+    def slope(size: float, *, normed: bool, weights: float = 1.0) -> float:
+        """Mean slope of tanh: 1 is unsaturated."""
+        x = size * states
+        if normed:
+            x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+        inside = sum(weights * x[i] @ w[i] for i in range(2))
+        return float((1 / np.cosh(inside) ** 2).mean())
+
+    plain, kept = slope(10.0, normed=False), slope(10.0, normed=True)
+    wide = slope(10.0, normed=True, weights=10.0)
+    return conditional(
+        kept > 5 * plain and close(kept, slope(0.1, normed=True)),
+        wide > 0.3,
+        slope_without=plain,
+        slope_with=kept,
+        slope_with_weights_10=wide,
     )
 
 

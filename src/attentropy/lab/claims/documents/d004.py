@@ -13,7 +13,10 @@ from attentropy.theory.init import attention_cost
 def _() -> ClaimResult:
     q, k, v = generator().normal(size=(3, 6, 4))
     out = softmax(q @ k.T / 2) @ v
-    return holds_if(out.min() >= v.min() and out.max() <= v.max(), largest=out.max(), bound=v.max())
+    each = [sum(np.exp(a @ b / 2) * c for b, c in zip(k, v, strict=True)) for a in q]
+    total = [sum(np.exp(a @ b / 2) for b in k) for a in q]
+    error = gap(out, np.array(each) / np.array(total)[:, None])
+    return holds_if(error < 1e-12, gap=error, largest=out.max())
 
 
 @claim("004-§5.1.2", "holds", "For unit vectors the dot product is the cosine", "definition")
@@ -63,7 +66,43 @@ def _() -> ClaimResult:
 
 @claim("004-§5.1.3", "holds", "d_k = d_model: 3 d^2 parameters", "without biases and W_O")
 def _() -> ClaimResult:
-    return holds_if(sum(np.zeros((64, 64)).size for _ in "qkv") == 3 * 64**2, parameters=3 * 64**2)
+    d = 64
+    widths = dict.fromkeys("qkv", d)
+    parameters = sum(d * width for width in widths.values())
+    return holds_if(parameters == 3 * d**2, parameters=parameters)
+
+
+def _compressed(rank: int, kept: int) -> tuple[float, float]:
+    """Errors of a score x M y learned from noisy samples: as fitted, and cut to rank `kept`."""
+    rng = generator(18)
+    m = rng.normal(size=(12, rank)) @ rng.normal(size=(rank, 12)) / np.sqrt(rank)
+    x, y = rng.normal(size=(2, 220, 12))
+    seen = np.einsum("ni,ij,nj->n", x, m, y) + 3 * rng.normal(size=220)
+    pairs = np.einsum("ni,nj->nij", x, y).reshape(220, -1)
+    fitted = np.linalg.lstsq(pairs, seen, rcond=None)[0].reshape(12, 12)
+    u, s, vt = np.linalg.svd(fitted)
+    cut = u[:, :kept] * s[:kept] @ vt[:kept]
+    whole, low = (float(np.sqrt(((found - m) ** 2).mean())) for found in (fitted, cut))
+    return whole, low
+
+
+@claim(
+    "004-§5.1.3b",
+    "cond",
+    "Projecting to d_k < d_model may be a helpful regularisation",
+    "it bounds the rank of the score: less error from noisy samples where the truth has low rank, "
+    "more where it has not",
+)
+def _() -> ClaimResult:
+    low, full = _compressed(2, 2), _compressed(12, 2)
+    return conditional(
+        low[1] < 0.8 * low[0],
+        full[1] < full[0],
+        low_rank_fitted=low[0],
+        low_rank_compressed=low[1],
+        full_rank_fitted=full[0],
+        full_rank_compressed=full[1],
+    )
 
 
 @claim("004-(5.1.3)", "holds", "(Q K^T)_ij is the sum of q_im k_jm", "definition")

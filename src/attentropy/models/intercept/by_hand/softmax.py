@@ -7,6 +7,7 @@ the census of the first forward pass; without one, its shape and the name of the
 A steered module gets other logits.
 """
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -21,8 +22,9 @@ from attentropy.core.results import Stats
 from attentropy.core.weights import Softmax
 from attentropy.kernels.tiled.logits import wide
 from attentropy.models.intercept import candidates, early, registry, tracking
+from attentropy.models.intercept.arguments import own_lengths
 from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
-from attentropy.models.intercept.census import Softmaxed, is_used
+from attentropy.models.intercept.census import Softmaxed, is_used, span_of
 from attentropy.models.intercept.compute import is_cross, leave
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
@@ -121,7 +123,7 @@ def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> No
     if STATE.held is not None:
         STATE.held.append(commit)
     elif census is not None:
-        census.softmax(weights, Softmaxed(module, BY_HAND, logits.shape[dim], commit, way))
+        census.softmax(weights, Softmaxed(module, BY_HAND, span_of(weights, dim), commit, way))
     else:
         commit()
 
@@ -139,10 +141,13 @@ def _read(
     seen = ~hidden_keys(s)
     extent = Extent(*layout.shape, s.device)
     cross = layout.is_plain and is_cross(module, extent)
+    lengths = own_lengths()
+    is_part = not layout.is_plain or (bool(lengths) and extent.queries not in lengths)
     # without a place among the keys, the queries are read as those of cross-attention are
-    mask = read_table(seen, extent, cross=cross or not layout.is_plain)
+    mask = read_table(seen, extent, cross=cross or is_part)
     mask = replace(mask, cross=cross, blind=s.amax(-1) < -FAR)
-    return ModelCall(_call(s, mask), mask), None, _stats(s, p, seen)
+    in_blocks = is_part and extent.keys < max(lengths, default=math.inf)
+    return ModelCall(_call(s, mask), mask, in_blocks=in_blocks), None, _stats(s, p, seen)
 
 
 def _call(s: Tensor, mask: ModelMask) -> Call:

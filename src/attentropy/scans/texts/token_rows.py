@@ -14,6 +14,7 @@ from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder
+from attentropy.scans.texts.sides import Side
 
 ELEMENTS = 1 << 22  # weights that exist at a time
 ROW_STATISTICS = ("entropy", "varentropy", "distance", "sink_mass", "received", "top_probability")
@@ -41,20 +42,70 @@ class Looks:
     reader_weights: Tensor
     reader_rest: Tensor
 
+    def placed(self, queries: Side, keys: Side, count: int) -> "Looks":
+        """The same among all `count` tokens, where a layer's queries and keys are some of them.
+
+        Args:
+            queries: the tokens that ask.
+            keys: the tokens that are looked at.
+            count: number of all tokens.
+        """
+
+        def spread(values: Tensor, side: Side, empty: float) -> Tensor:
+            shape = (values.shape[0], count, *values.shape[2:])
+            found = values.new_full(shape, empty)
+            found[:, side.start : side.start + side.count] = values
+            return found
+
+        def moved(places: Tensor, side: Side) -> Tensor:
+            return torch.where(places < 0, -1, places + side.start)
+
+        return Looks(
+            self.heads,
+            spread(moved(self.keys, keys), queries, -1),
+            spread(self.weights, queries, 0.0),
+            spread(self.rest, queries, torch.nan),
+            spread(moved(self.readers, queries), keys, -1),
+            spread(self.reader_weights, keys, 0.0),
+            spread(self.reader_rest, keys, torch.nan),
+        )
+
+
+def is_one_text(asked: ModelCall, stats: Stats) -> str:
+    """Why the rows of a call are not those of one text; "" if they are.
+
+    Args:
+        asked: the call.
+        stats: the statistics of its rows.
+    """
+    if stats.lse is None:
+        return "its weights are no softmax"
+    batch = asked.call.q.shape[0]
+    return "" if batch == 1 else f"it attends in {batch} windows"
+
 
 class RowRecorder(Recorder):
-    """Keeps ROW_STATISTICS of every token, [H,N] each, by the place of the call."""
+    """Keeps ROW_STATISTICS of every token, [H,N] each, by the place of the call.
+
+    Attributes:
+        rows: the statistics.
+        odd: why calls of other places have none.
+    """
 
     def __init__(self) -> None:
         super().__init__(every=1, keep="mean", sample=1)
         self.rows: dict[str, dict[str, Tensor]] = {}
+        self.odd: dict[str, str] = {}
 
     def prepare(
         self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
     ) -> Callable[[], None]:
         """Keep the rows of one call, and measure it as every recorder does."""
-        commit, place = super().prepare(owner, asked, out, stats), _place(owner)
-        if stats.lse is not None:
+        commit, place = super().prepare(owner, asked, out, stats), place_of(owner)
+        why = is_one_text(asked, stats)
+        if why:
+            self.odd[place] = why
+        else:
             self.rows[place] = _statistics(asked, stats)
         return commit
 
@@ -76,14 +127,14 @@ class LookRecorder(Recorder):
         self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
     ) -> Callable[[], None]:
         """Keep the largest weights of one call, and measure it as every recorder does."""
-        commit, place = super().prepare(owner, asked, out, stats), _place(owner)
+        commit, place = super().prepare(owner, asked, out, stats), place_of(owner)
         heads = self.chosen.get(place)
-        if heads and stats.lse is not None:
+        if heads and not is_one_text(asked, stats):
             self.looks[place] = _looks(asked, stats, heads, self.most)
         return commit
 
 
-def _place(owner: Owner) -> str:
+def place_of(owner: Owner) -> str:
     """The name of the place of the call that is recorded now."""
     call = sum(owner.calls.values())
     return f"{owner.name}#{call}" if call else owner.name

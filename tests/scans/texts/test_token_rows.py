@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from attentropy.models.watch import Watch
-from attentropy.scans.measuring import token_rows
-from attentropy.scans.measuring.token_rows import ROW_STATISTICS, LookRecorder, RowRecorder
+from attentropy.scans.texts import token_rows
+from attentropy.scans.texts.token_rows import ROW_STATISTICS, LookRecorder, RowRecorder
 from tests.scans.small_llama import llama
 
 N = 37

@@ -1,0 +1,81 @@
+"""What extend() is given: refused in one sentence before anything is measured."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.models.losses.reading import device_of, logits_of, read
+
+LAST = 1024  # tokens at the end of a text that are judged, at most
+LEAST = {"to": 2, "trained": 2}
+FEW, ENOUGH = 3, 24576  # texts at least; tokens of all texts where they are short
+
+
+def checked(
+    model: Any, tokens: Any, *, to: int, texts: int | None, **counts: Any
+) -> tuple[Tensor, int]:
+    """Tokens as ids [n], and the number of texts.
+
+    Args:
+        model: the model.
+        tokens: ids of text.
+        to: the length that the model shall read.
+        texts: number of texts that judge; None for as many as fit and are needed.
+        counts: other numbers; None where one is left out.
+    """
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
+    given = {"to": to, "texts": texts, **counts}
+    for name, value in given.items():
+        least = LEAST.get(name, 1)
+        missing = value is None and name != "to"
+        if not missing and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise ArgumentError(name, f"an integer >= {least}", repr(value))
+    ids = _ids(tokens)
+    judging, apart = len(ids) - len(ids) // 4, min(LAST, to // 2)
+    fit = 1 + (judging - to) // apart if judging >= to else 0
+    count = min(max(FEW, ENOUGH // to), max(FEW, fit)) if texts is None else texts
+    if fit < count:
+        least = -(-4 * (to + (count - 1) * apart) // 3)
+        raise ArgumentError("tokens", f"at least {least} for {count} texts of {to}", len(ids))
+    return ids, count
+
+
+def _ids(tokens: Any) -> Tensor:
+    """One row of ids, of a tensor, an array or a list."""
+    if isinstance(tokens, str):
+        raise ArgumentTypeError("tokens", "ids of tokens", "a string")
+    try:
+        ids = torch.as_tensor(tokens).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(tokens).__name__
+        raise ArgumentTypeError("tokens", "ids of tokens, one row", kind) from error
+    if len(ids) and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+        raise ArgumentTypeError("tokens", "ids of tokens", f"numbers of type {ids.dtype}")
+    return ids.long().cpu()
+
+
+def check_readable(model: nn.Module, ids: Tensor) -> None:
+    """Refuse a model that gives no logits for these ids.
+
+    Args:
+        model: the model.
+        ids: tokens [n].
+    """
+    table = getattr(model, "get_input_embeddings", lambda: None)()
+    rows = getattr(table, "num_embeddings", None)
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or (rows is not None and most >= rows):
+        rule = "ids of the model's vocabulary" + (f", 0 to {rows - 1}" if rows else "")
+        raise ArgumentError("tokens", rule, least if least < 0 else most)
+    given = ids[None, :16].to(device_of(model))
+    try:
+        with torch.no_grad():
+            logits = logits_of(read(model, given), given)
+    except Exception as error:  # whatever the code of a model raises
+        name, why = type(model).__name__, f"{type(error).__name__}: {error}"
+        raise UnsupportedError(f"{name} cannot read these tokens ({why})") from error
+    if logits is None:
+        raise UnsupportedError(f"{type(model).__name__} gives no logits of the next token")

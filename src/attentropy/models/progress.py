@@ -1,0 +1,130 @@
+"""How far is long work with a model? Told layer by layer, in units of what it costs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+USUAL_BALANCE = 2048.0
+
+
+class Listener:
+    """Is told how far the work is; this one does nothing with it."""
+
+    def stage(self, text: str) -> None:
+        """A new part of the work begins.
+
+        Args:
+            text: what is done now.
+        """
+
+    def begin(self, total: int) -> None:
+        """The amount of work is known.
+
+        Args:
+            total: the amount of work.
+        """
+
+    def more(self, work: int) -> None:
+        """There is more work than was known when it began, or less.
+
+        Args:
+            work: the amount that comes on top; negative for work that is not needed.
+        """
+
+    def advance(self, work: int) -> None:
+        """So much of the work is done.
+
+        Args:
+            work: the amount that was done since the last call.
+        """
+
+    def say(self, text: str) -> None:
+        """Something that the user should know now.
+
+        Args:
+            text: a sentence.
+        """
+
+
+class Cost:
+    """What it costs a model to read: tokens, weighed by the attention of each.
+
+    A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
+    average in L layers of width w.
+
+    Args:
+        model: the model.
+
+    Attributes:
+        balance: the length at which the attention of a token costs as much as all else.
+
+    >>> Cost(nn.Linear(2, 2)).of(100, length=2048)
+    200
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        config = getattr(model, "config", None)
+        width, layers = (getattr(config, name, 0) for name in ("hidden_size", "num_hidden_layers"))
+        size = sum(parameter.numel() for parameter in model.parameters())
+        known = bool(width and layers and size)
+        self.balance = size / (width * layers) if known else USUAL_BALANCE
+
+    def of(self, tokens: int, *, length: int) -> int:
+        """The amount of work.
+
+        Args:
+            tokens: the number of all tokens that are read.
+            length: tokens of the text that each of them stands in.
+        """
+        return round(tokens * (1 + length / self.balance))
+
+
+@contextmanager
+def counted(model: nn.Module, listener: Listener, *, work: int, tokens: int) -> Iterator[None]:
+    """Tells a listener of `work` while the model reads `tokens` inside the block, layer by layer.
+
+    At the end the listener is told what is left, so that the sum is `work` in any case.
+
+    Args:
+        model: the model.
+        listener: what is told.
+        work: the amount of work of the block.
+        tokens: the number of tokens that will be read.
+    """
+    layers = blocks(model)
+    each = work / max(1, tokens * len(layers))
+    told, done = 0, 0.0
+
+    def hear(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        nonlocal told, done
+        done += each * _tokens(args, kwargs)
+        if (now := min(int(done), work)) > told:
+            listener.advance(now - told)
+            told = now
+
+    hooks = [layer.register_forward_hook(hear, with_kwargs=True) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    listener.advance(work - told)
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The layers that a model calls one after another: its longest list of modules.
+
+    Args:
+        model: the model.
+    """
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=len, default=[]))
+
+
+def _tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Tokens of the hidden states [B, n, ...] that a layer gets."""
+    given = (*args, *kwargs.values())
+    found = next((x for x in given if isinstance(x, Tensor) and x.dim() > 1), None)
+    return 0 if found is None else found.shape[0] * found.shape[1]

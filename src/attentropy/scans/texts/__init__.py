@@ -1,0 +1,1 @@
+"""One text or picture: what every head makes of each token, and where heads look."""
