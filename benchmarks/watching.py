@@ -94,9 +94,6 @@ class Silent(Recorder):
     def prepare(self, owner, asked, out, stats):
         return lambda: None
 
-    def is_steady(self):
-        return False
-
 
 def unrecorded(model, run):
     def call():

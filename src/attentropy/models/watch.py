@@ -15,6 +15,7 @@ nothing else. `w.coverage()` tells of every module.
 """
 
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,8 @@ class Watch:
             if undo is not None:
                 undo.close()
         if undo is not None:
-            self._note_slips()
+            self._note_slips(self._named)
+            self._named = []  # nothing of the model is kept alive
             self._tell_missed()
 
     def __enter__(self) -> "Watch":
@@ -172,8 +174,8 @@ class Watch:
         >>> [(row.module, row.status) for row in w.coverage()]
         [('', 'verified')]
         """
-        self._note_slips()
         modules = dict(candidates.may_attend(self.model))
+        self._note_slips(modules.items())
         return covered(
             self.recorder,
             verified=lambda name: is_known(modules[name]),
@@ -288,10 +290,10 @@ class Watch:
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
 
-    def _note_slips(self) -> None:
+    def _note_slips(self, named: Iterable[tuple[str, nn.Module]]) -> None:
         """Note modules that ran and that a census has seen attend in a way that is not recorded."""
         ran = {owner.name for owner in self.recorder.owners if owner.ran}
-        for name, module in self._named:
+        for name, module in named:
             how = slip_of(module)
             if how is not None and name in ran:
                 self.recorder.missed.setdefault(name, how)

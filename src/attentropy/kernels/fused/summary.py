@@ -86,7 +86,6 @@ def fields(rows: SummedRows, shape: tuple[int, ...], places: Iterable[str]) -> d
     if rows.counted is not None:
         found["counted"] = spread(rows.counted, shape)
     found["sampled"], found["samples"] = pointer(rows.sampled), (len(rows.sampled),)
-    found["is_whole"] = (len(rows.sampled) == shape[2] - rows.start,)
     found["position"] = pointer(rows.position)
     if rows.first is not None:
         found["first"] = rows.first.data_ptr(), int(len(rows.first) > 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from attentropy.core.call import Call
 from attentropy.core.results import COMPUTED, Stats
@@ -19,7 +20,6 @@ from attentropy.core.statistics import SUMMED
 from attentropy.kernels.fused import summary
 from attentropy.kernels.fused.summary import SummedRows
 from attentropy.kernels.tiled.logits import pair_logits, row_logits
-from attentropy.kernels.tracing import traced
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 from attentropy.models.record.sampled import SAMPLED, SampledRows, rows_to_sample, sampled
@@ -183,7 +183,8 @@ def _in_one_pass(call: Call) -> bool:
     """Does the compiled library sum the rows of the call, with all that is asked for?"""
     if not summary.NAMES.issuperset(PLACES) or torch.compiler.is_compiling():
         return False
-    return not traced(call.q, call.k) and summary.serves(call)
+    plain = all(type(x) in (Tensor, Parameter) for x in call[:3])  # else they may have no memory
+    return plain and summary.serves(call)
 
 
 def _summary(
@@ -217,7 +218,8 @@ def summed_rows(
     """
     index = rows_to_sample(mask.seen.extent.queries, sample, start=chosen.start)
     first = None if mask.first is None else mask.first.reshape(-1).contiguous()
-    step = 1 if chosen.mask is not None else max(1, elements // MANY)
+    every = chosen.mask is not None or sample is None
+    step = 1 if every else max(1, elements // MANY)
     return SummedRows(visible, chosen.mask, chosen.start, index, mask.positions, first, step)
 
 

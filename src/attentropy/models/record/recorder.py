@@ -89,6 +89,8 @@ class Recorder:
         """Is the running call to be recorded, and nothing else to be done with it?"""
         if not self.wants() or self.census is not None or self.keep != "mean":
             return False
+        if type(self).prepare is not Recorder.prepare or type(self).record is not Recorder.record:
+            return False
         generates = self.generation is not None and self.generation.active
         return self.verify != "always" and not generates
 
