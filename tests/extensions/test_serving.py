@@ -1,10 +1,13 @@
 import json
 import shlex
 
+import msgspec
 import pytest
 
 import attentropy as at
-from attentropy.extensions.serving import lines, llama_cpp
+from attentropy.extensions.serving import lines, llama_cpp, measured_length
+from attentropy.models.losses.paired import Paired
+from attentropy.models.plan import Judged
 from attentropy.models.rope import settings
 
 
@@ -24,6 +27,19 @@ def test_vllm_is_told_positions_and_length():
     assert settings_given["rope_parameters"]["rope_type"] == "yarn"
     assert settings_given["rope_parameters"]["factor"] == 1.5
     assert settings_given["rope_parameters"]["rope_theta"] == 1e5
+
+
+def test_a_context_is_promised_as_long_as_it_was_measured():
+    wide = plan(settings.yarn(trained=64, to=144))
+    assert measured_length(wide) == 144
+    change = Paired(before=2.0, after=1.0, error=0.1, texts=3)
+    judged = Judged(length=96, last=32, held_out=True, change=change, truncation=change)
+    found = lines(msgspec.structs.replace(wide, judged=judged), "f")
+    assert any("--max-model-len 96 " in line for line in found)
+    assert any("-c 96 --rope-scaling yarn --rope-scale 2.25 " in line for line in found)
+    longer = msgspec.structs.replace(plan(settings.dynamic(trained=64)), judged=judged)
+    assert measured_length(longer) == 96, "its own length is the trained one"
+    assert measured_length(plan(None)) is None
 
 
 def test_llama_cpp_multiplies_its_own_temperature():

@@ -60,6 +60,7 @@ def show(open_page, pages):
     def start(name, width=WIDE, scheme="light"):
         opened = open_page(pages / f"{name}.html", color_scheme=scheme, accept_downloads=True)
         opened.page.set_viewport_size({"width": width, "height": 900})
+        opened.page.wait_for_timeout(200)  # charts are drawn again
         return opened
 
     return start

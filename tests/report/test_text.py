@@ -8,8 +8,9 @@ import torch
 
 import attentropy as at
 from attentropy.report import scan_page
-from attentropy.report.text import text_page, text_payload
+from attentropy.report.text import fitted, text_page, text_payload
 from attentropy.scans.texts.pictures import of_picture
+from attentropy.scans.texts.records import check
 from attentropy.scans.texts.table import table_of
 from attentropy.scans.texts.view import text_view, view_of
 from tests.scans.small_llama import llama
@@ -32,6 +33,19 @@ def page(view, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.html"
     path.write_text(text_page(table_of(view), name=EVIL), encoding="utf-8")
     return path
+
+
+def test_a_scan_keeps_what_has_room(view):
+    table = table_of(view)
+    assert fitted(table, room=10**7) == table
+    little = fitted(table, room=1)
+    assert set(little.scopes) == {"all", *little.looks}
+    assert len(little.looks) == 1
+    assert little.unshown == 11
+    some = fitted(table, room=sum(len(t) for p in table.scopes.values() for t in p.values()))
+    assert {"all", "0", "1"} <= set(some.scopes)
+    assert 2 <= len(some.looks) < 12
+    check(some)
 
 
 def test_statistics_are_named(view):

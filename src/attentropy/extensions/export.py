@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.extensions.serving import measured_length
 from attentropy.models.intercept import huggingface
 from attentropy.models.intercept.candidates import heads_of
 from attentropy.models.plan import Plan
@@ -91,7 +92,7 @@ def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any =
     config.save_pretrained(folder)
     if tokenizer is not None:
         longer = copy.deepcopy(tokenizer)
-        longer.model_max_length = config.max_position_embeddings
+        longer.model_max_length = measured_length(plan) or config.max_position_embeddings
         longer.save_pretrained(folder)
     compare(model, plan, folder)
 

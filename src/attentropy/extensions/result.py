@@ -184,6 +184,7 @@ class Extension:
             "digits against truncation",
         )  # fmt: skip
         shown = Printed(*columns, title=f"{self.record.task.to:,} tokens")
+        shown.columns[0].overflow = "fold"  # names stay whole in a narrow terminal
         for one in self.outcomes:
             digits = "" if one.digits is None else f"{one.digits.after:.3f}"
             against = "" if one.digits is None else _signed(one.digits)

@@ -27,9 +27,20 @@ def lines(plan: Plan, folder: str | Path, *, theta: float | None = None) -> list
         "rope_parameters": rope.parameters({} if theta is None else {"rope_theta": theta}),
         "max_position_embeddings": rope.max_position_embeddings,
     }
-    vllm = ["vllm", "serve", str(folder), "--max-model-len", str(rope.max_position_embeddings)]
+    vllm = ["vllm", "serve", str(folder), "--max-model-len", str(measured_length(plan))]
     found.append(shlex.join([*vllm, "--hf-overrides", json.dumps(settings)]))
     return [*found, llama_cpp(plan)]
+
+
+def measured_length(plan: Plan) -> int | None:
+    """The length that the plan was tried at; else the one that its positions are made for.
+
+    Args:
+        plan: with what was measured, or without.
+    """
+    if plan.judged is not None:
+        return plan.judged.length
+    return None if plan.rope is None else plan.rope.max_position_embeddings
 
 
 def llama_cpp(plan: Plan) -> str:
@@ -42,7 +53,7 @@ def llama_cpp(plan: Plan) -> str:
     """
     rope = plan.rope
     assert rope is not None
-    given = ["llama-cli", "-m", "MODEL.gguf", "-c", str(rope.max_position_embeddings)]
+    given = ["llama-cli", "-m", "MODEL.gguf", "-c", str(measured_length(plan))]
     match rope.rope_type:
         case "yarn":
             assert rope.factor is not None

@@ -74,6 +74,21 @@ def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
+def size_of(payload: dict[str, Any]) -> int:
+    """Characters of a page that shows this, about.
+
+    Args:
+        payload: what the page's scripts read.
+    """
+    styles = sum(len(asset(f"assets/{name}")) for name in STYLES)
+    return (
+        len(asset("vendor/echarts.min.js"))
+        + len(application())
+        + styles
+        + len(inline_json(payload))
+    )
+
+
 def inline_json(value: Any) -> str:
     r"""JSON that is safe inside a script element: it holds none of < > & and line separators.
 

@@ -8,9 +8,9 @@ from msgspec import to_builtins
 from attentropy.core.statistic import Statistic
 from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
-from attentropy.report.page import render
+from attentropy.report.page import inline_json, render, size_of
 from attentropy.report.predictions import predict
-from attentropy.report.text import text_payload
+from attentropy.report.text import fitted, text_payload
 from attentropy.scans.judging import words
 from attentropy.scans.schema import PLAN, Measure, Scan
 
@@ -28,6 +28,8 @@ SLOPE = Statistic(
 DESCRIBED = {name: {**to_builtins(one), "shades": one.shades} for name, one in TABLE.items()}
 ALL_DESCRIBED = [*DESCRIBED.values(), {**to_builtins(SLOPE), "shades": SLOPE.shades}]
 MAP_BUDGET = 500_000  # characters of attention maps in one page
+PAGE = 1_950_000  # characters of a page, of which maps and the text get what is left
+TEXT_SHARE = 0.55  # of what is left
 
 
 def scan_page(
@@ -61,13 +63,20 @@ def scan_payload(
     both = [scan] if other is None else [scan, other]
     folders = names or [f"{one.model.name}, {one.created}" for one in both]
     called = unique_names([one.model.name for one in both], folders)
-    return {
+    found: dict[str, Any] = {
         "kind": "scan",
         "statistics": ALL_DESCRIBED,
-        "scan": _one(scan, called[0], maps=True),
-        "other": None if other is None else _one(other, called[1], maps=False),
-        "text": None if scan.text is None else text_payload(scan.text, name=scan.model.name),
+        "scan": _one(scan, called[0]),
+        "other": None if other is None else _one(other, called[1]),
+        "text": None,
     }
+    room = PAGE - size_of(found)
+    if scan.text is not None:
+        text = fitted(scan.text, room=round(TEXT_SHARE * room))
+        found["text"] = text_payload(text, name=scan.model.name)
+        room -= len(inline_json(found["text"]))
+    found["scan"]["maps"] = _maps(scan, room=min(MAP_BUDGET, room))
+    return found
 
 
 def unique_names(names: Sequence[str], folders: Sequence[str]) -> list[str]:
@@ -90,7 +99,7 @@ def unique_names(names: Sequence[str], folders: Sequence[str]) -> list[str]:
     return [f"{name} ({n + 1})" if n else name for name, n in zip(chosen, before, strict=True)]
 
 
-def _one(scan: Scan, name: str, *, maps: bool) -> dict[str, Any]:
+def _one(scan: Scan, name: str) -> dict[str, Any]:
     home = words.home(scan)
     return {
         "name": name,
@@ -117,7 +126,7 @@ def _one(scan: Scan, name: str, *, maps: bool) -> dict[str, Any]:
         "coverage": to_builtins(scan.coverage),
         "plan": None if scan.plan is None else _plan(scan.plan, scan),
         "predictions": rounded(predict(scan), 4),
-        "maps": _maps(scan) if maps else None,
+        "maps": None,
     }
 
 
@@ -178,14 +187,13 @@ def _plan_call(scan: Scan) -> str:
     return next(helpful, "")
 
 
-def _maps(scan: Scan) -> dict[str, Any] | None:
-    """The maps that fit the budget, heads with findings first."""
+def _maps(scan: Scan, *, room: int) -> dict[str, Any] | None:
+    """The maps that have room, heads with findings first."""
     if scan.maps is None:
         return None
     first = [f"{layer}.{head}" for finding in scan.findings for layer, head in finding.heads]
     order = dict.fromkeys([*first, *scan.maps.data])
     kept: dict[str, str] = {}
-    room = MAP_BUDGET
     for key in order:
         text = scan.maps.data.get(key, "")
         if text and len(text) <= room:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from attentropy.core.statistic import Statistic
@@ -50,6 +51,31 @@ def text_page(table: TextTable, *, name: str) -> str:
         text_payload(table, name=name),
         title=f"{name} · {what}",
         summary=[f"Where the attention of {name} looks in a {what} of {count}"],
+    )
+
+
+def fitted(table: TextTable, *, room: int) -> TextTable:
+    """The text with what has room: all heads together, two heads, the layers, then other heads.
+
+    Args:
+        table: what was measured.
+        room: characters that it may take; the tokens and one head are always there.
+    """
+    means = [scope for scope in table.scopes if scope not in table.looks and scope != "all"]
+    heads = list(table.looks)
+    kept: list[str] = []
+    for scope in ["all", *heads[:2], *means, *heads[2:]]:
+        parts = (table.scopes[scope], table.looks.get(scope, {}))
+        room -= sum(len(text) for part in parts for text in part.values())
+        if room < 0 and scope not in ("all", *heads[:1]):
+            break
+        kept.append(scope)
+    looks = {head: table.looks[head] for head in heads if head in kept}
+    return msgspec.structs.replace(
+        table,
+        scopes={scope: table.scopes[scope] for scope in table.scopes if scope in kept},
+        looks=looks,
+        unshown=table.unshown + len(heads) - len(looks),
     )
 
 

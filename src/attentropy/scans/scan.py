@@ -15,7 +15,7 @@ from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyE
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
-from attentropy.models.progress import Cost, Listener, counted
+from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
@@ -140,7 +140,7 @@ class _Work:
     coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cost = Cost(self.model)
+        self.cost = ReadingCost(self.model)
         self.planned = 0
 
     @property

@@ -132,7 +132,7 @@ TIMM = {
     "xcit_nano_12_p16_224": {"depth": 2},
     "cait_xxs24_224": {"depth": 2},
     "levit_128s": {},
-    "mvitv2_tiny": {"depths": (1, 1, 1, 1)},
+    "mvitv2_tiny": {},
     "maxvit_rmlp_pico_rw_256": {},
     "coatnet_pico_rw_224": {},
     "hiera_tiny_224": {},

@@ -105,6 +105,7 @@ def _applied(found: "Extension", out: Path, source: "Source") -> list[str]:
 
 def _written(found: "Extension", out: Path, folder: Path | None, source: "Source") -> list[str]:
     """Write plan, figure and export; the lines that use the export."""
+    from attentropy.scans.loading.pretrained import quiet
     from attentropy.scans.store import write_atomically
 
     if found.plan is not None:
@@ -114,7 +115,9 @@ def _written(found: "Extension", out: Path, folder: Path | None, source: "Source
         return []
     if found.best is None:
         return [f"Nothing is written to {folder}, for nothing that was tried helps."]
-    return found.export(folder, tokenizer=_tokenizer(source))
+    tokenizer = _tokenizer(source)
+    with quiet():
+        return found.export(folder, tokenizer=tokenizer)
 
 
 def _tokenizer(source: "Source") -> Any:

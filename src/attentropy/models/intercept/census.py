@@ -9,7 +9,7 @@ are never summed over keys in a matrix product are no attention.
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,8 +29,13 @@ CARRY = {
     "_unsafe_view", "as_strided", "slice_scatter", "select_scatter", "index_put", "index_put_",
     "flip", "roll", "clamp", "relu",
 }  # fmt: skip
+MOST_SINKS = 16  # columns that may be joined to logits and be no keys
 QUOTIENTS = ("div", "div_", "mul")
 ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
+
+
+Sinks = tuple[int, int]
+"""Numbers of columns in front of the keys, and behind them."""
 
 
 @dataclass(eq=False)
@@ -43,7 +48,9 @@ class Softmaxed:
         span: the most that a product with values may sum over.
         record: records it; None if it slipped by.
         way: what tells softmax calls of the module apart.
-        used: its weights were summed over keys in a matrix product.
+        sinks: columns in front of the keys and behind them that may be no keys.
+        keys: number of columns that are, or may be, sinks too.
+        sums: lengths over which its weights were summed in matrix products.
     """
 
     module: nn.Module | None
@@ -51,7 +58,21 @@ class Softmaxed:
     span: int
     record: Callable[[], None] | None = None
     way: Hashable = None
-    used: bool = False
+    sinks: Sinks = (0, 0)
+    keys: int = 0
+    sums: set[int] = field(default_factory=set)
+
+    @property
+    def used(self) -> bool:
+        """Were its weights summed over keys in a matrix product?"""
+        return bool(self.sums)
+
+    @property
+    def has_sinks(self) -> bool:
+        """Were the columns of possible sinks left out of every product?"""
+        apart = sum(self.sinks)
+        whole = {self.keys, apart} & self.sums
+        return bool(apart) and self.keys - apart in self.sums and not whole
 
 
 class Census(TorchDispatchMode):
@@ -70,6 +91,7 @@ class Census(TorchDispatchMode):
         self.kernels: list[tuple[nn.Module, str]] = []
         self._marks: dict[int, tuple[StorageWeakRef, dict[Softmaxed, int]]] = {}
         self._logs: dict[int, tuple[StorageWeakRef, str]] = {}
+        self._joined: dict[int, tuple[StorageWeakRef, Sinks]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -141,10 +163,12 @@ class Census(TorchDispatchMode):
         left, right = factors
         if not any(isinstance(x, nn.Parameter) for f in factors for x in (f, f._base)):
             for one, span in (*self._of(left).items(), *self._of(right).items()):
-                one.used = one.used or left.shape[-1] <= span
+                if left.shape[-1] <= span:
+                    one.sums.add(left.shape[-1])
 
     def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+        self._join(name, args, given, out)
         carried: dict[Softmaxed, int] = {}
         for x in given:
             for one, span in self._of(x).items():
@@ -154,6 +178,25 @@ class Census(TorchDispatchMode):
             self._mark(out, carried)
         elif name in QUOTIENTS and self._is_exp(given[0]) and _is_softmax(out):
             self._slipped(out, (), "exp(s) / sum(exp(s))")
+
+    def _join(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
+        """Follow logits to which a few columns were joined, which may be sinks."""
+        if name == "cat" and len(args) > 1 and args[1] % out.dim() == out.dim() - 1:
+            sinks = _ends([x.shape[-1] for x in given])
+        else:
+            same = (x for x in given if x.shape[-1:] == out.shape[-1:])
+            sinks = next((s for x in same if sum(s := self.sinks_of(x))), (0, 0))
+        if sum(sinks):
+            self._joined[_key(out)] = StorageWeakRef(out.untyped_storage()), sinks
+
+    def sinks_of(self, logits: Tensor) -> Sinks:
+        """Columns in front of the keys and behind them that were joined to logits.
+
+        Args:
+            logits: of a softmax.
+        """
+        known = self._joined.get(_key(logits))
+        return (0, 0) if known is None else known[1]
 
     def _is_exp(self, x: Tensor) -> bool:
         known = self._logs.get(_key(x))
@@ -179,6 +222,13 @@ class Census(TorchDispatchMode):
             return {}
         known = self._marks.get(_key(x))
         return {} if known is None else known[1]
+
+
+def _ends(widths: list[int]) -> Sinks:
+    """Columns in front of the widest of several parts and behind it; none if they are many."""
+    place = widths.index(max(widths))
+    ends = sum(widths[:place]), sum(widths[place + 1 :])
+    return ends if sum(ends) <= min(MOST_SINKS, max(widths)) else (0, 0)
 
 
 def _is_softmax(x: Tensor) -> bool:
@@ -208,7 +258,9 @@ def _key(x: Tensor) -> int:
 
 
 _counted: "weakref.WeakKeyDictionary[nn.Module, set[Hashable]]" = weakref.WeakKeyDictionary()
-_uses: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, bool]]" = weakref.WeakKeyDictionary()
+_uses: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, tuple[bool, Sinks]]]" = (
+    weakref.WeakKeyDictionary()
+)
 _slips: "weakref.WeakKeyDictionary[nn.Module, str]" = weakref.WeakKeyDictionary()
 
 
@@ -219,7 +271,8 @@ def learn(one: Softmaxed) -> None:
         one: what a census has found of it.
     """
     if one.module is not None and one.way is not None:
-        _uses.setdefault(one.module, {})[one.way] = one.used
+        sinks = one.sinks if one.has_sinks else (0, 0)
+        _uses.setdefault(one.module, {})[one.way] = one.used, sinks
 
 
 def is_used(module: nn.Module, way: Hashable) -> bool | None:
@@ -229,8 +282,19 @@ def is_used(module: nn.Module, way: Hashable) -> bool | None:
         module: computes the softmax.
         way: what tells its softmax calls apart.
     """
-    known = _uses.get(module)
-    return None if known is None else known.get(way)
+    known = _uses.get(module, {}).get(way)
+    return None if known is None else known[0]
+
+
+def sinks_of(module: nn.Module, way: Hashable) -> Sinks:
+    """Columns in front of the keys and behind them that are no keys, as a census has learned.
+
+    Args:
+        module: computes the softmax.
+        way: what tells its softmax calls apart.
+    """
+    known = _uses.get(module, {}).get(way)
+    return (0, 0) if known is None else known[1]
 
 
 def slip(module: nn.Module, how: str) -> None:

@@ -101,7 +101,7 @@ function textView(payload, prefix = "") {
     }
     const numbers = await Promise.all(payload.statistics.map(async (one) => [one.label, (await data.floats(chosen, one.name))[token] ?? null]));
     const parts = [
-      el("h2", { text: payload.picture ? tokens[token] : `${token} “${tokens[token]}”` }),
+      el("h2", { text: payload.picture ? tokens[token] : `${token} “${shownToken(tokens[token])}”` }),
       el("p", { class: "hint", text: scopeName(layers, chosen) }),
       el("dl", { class: "facts token-facts" }, ...numbers.flatMap(([label, value]) => [el("dt", { text: label }), el("dd", { text: short(value) })])),
     ];

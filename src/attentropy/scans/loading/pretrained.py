@@ -36,7 +36,7 @@ def load_model(
     transformers = _transformers(offline=options["local_files_only"])
     import torch
 
-    with _quiet(), _explained(where), _counted(count):
+    with quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
         foreign = [] if not options["local_files_only"] else _keep_shipped(config)
         model, found = _class_for(transformers, config).from_pretrained(
@@ -78,7 +78,7 @@ def load_tokenizer(where: str, *, options: dict[str, Any]) -> Any:
         options: for `from_pretrained`.
     """
     transformers = _transformers(offline=options["local_files_only"])
-    with _quiet():
+    with quiet():
         try:
             return transformers.AutoTokenizer.from_pretrained(where, **options)
         except Exception:  # each tokenizer class fails in its own way when its files are absent
@@ -151,7 +151,7 @@ def _counted(count: Callable[[int, int], None] | None) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without progress bars and advice: the scan has its own."""
     from transformers.utils import logging as hf
 

@@ -11,7 +11,7 @@ from attentropy.scans.texts.table import table_of
 from attentropy.scans.texts.view import text_view
 
 TOKENS = 256
-ROOM = 260_000  # characters of numbers
+ROOM = 500_000  # characters of numbers
 
 
 def beginning(

@@ -166,3 +166,58 @@ def test_a_mask_of_the_pass_before_is_forgotten():
         model(ids, attention_mask=mask)
         model(ids)
     assert {row.rows for row in w.heads()} == {5 + 9}
+
+
+class Sunk(nn.Module):
+    """Attention by hand whose softmax has a learned sink, in front of the keys or behind them."""
+
+    num_heads = 2
+
+    def __init__(self, front):
+        super().__init__()
+        self.front, self.sinks = front, nn.Parameter(torch.tensor([0.5, -1.0]))
+
+    def logits(self, x):
+        s = x @ x.mT
+        return s + torch.full(s.shape[-2:], -torch.inf).triu(1)
+
+    def forward(self, x):
+        s, sink = self.logits(x), self.sinks.view(1, 2, 1, 1)
+        sink = sink.expand(*s.shape[:-1], 1)
+        s = torch.cat([sink, s] if self.front else [s, sink], -1)
+        p = (s - s.amax(-1, keepdim=True)).softmax(-1)
+        return (p[..., 1:] if self.front else p[..., :-1]) @ x
+
+
+@pytest.mark.parametrize("front", [True, False])
+@torch.no_grad()
+def test_a_sink_beside_the_keys_is_an_outcome_and_no_key(front):
+    model, x = Sunk(front), torch.randn(3, 2, 6, 4)
+    with at.watch(model, sample=None) as w:
+        model(x)
+    first = w.heads()
+    with at.watch(model, sample=None) as w:
+        model(x)
+        model(x)
+    sink = model.sinks.double().view(1, 2, 1, 1).expand(3, 2, 6, 1)
+    p = torch.cat([model.logits(x).double(), sink], -1).softmax(-1)
+    entropy = torch.special.entr(p).sum(-1)[..., 1:].mean((0, 2))
+    for rows, passes in ((first, 1), (w.heads(), 2)):
+        assert [(r.kind, r.phase, r.length, r.rows) for r in rows] == [
+            ("self", "forward", 6, 15 * passes)
+        ] * 2
+        assert [r.entropy for r in rows] == pytest.approx(entropy.tolist(), abs=1e-5)
+        assert all(r.causal for r in rows)
+
+
+@torch.no_grad()
+def test_keys_that_are_joined_to_others_and_meet_values_are_keys():
+    class Joined(nn.Module):
+        def forward(self, x):
+            s = torch.cat([x @ x.mT, x @ x[..., :1, :].mT], -1)
+            return s.softmax(-1) @ torch.cat([x, x[..., :1, :]], -2)
+
+    model = Joined()
+    with at.watch(model) as w:
+        model(torch.randn(3, 2, 6, 4))
+    assert {(r.length, r.rows) for r in w.heads()} == {(7, 18)}

@@ -24,7 +24,7 @@ from attentropy.kernels.tiled.logits import wide
 from attentropy.models.intercept import candidates, early, registry, tracking
 from attentropy.models.intercept.arguments import own_lengths
 from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
-from attentropy.models.intercept.census import Softmaxed, is_used, span_of
+from attentropy.models.intercept.census import Sinks, Softmaxed, is_used, sinks_of, span_of
 from attentropy.models.intercept.compute import is_cross, leave
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
@@ -118,14 +118,28 @@ def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> No
     census = owner.recorder.census
     if census is None and not _attends(module, logits, way):
         return
-    read = _read(module, layout_of(module, logits, dim), logits, weights)
-    commit = owner.recorder.prepare(owner, *read)
+    layout = layout_of(module, logits, dim)
+
+    def prepared(sinks: Sinks) -> Callable[[], None]:
+        return owner.recorder.prepare(owner, *_read(module, layout, logits, weights, sinks))
+
+    if census is None:
+        commit = prepared(sinks_of(module, way))
+        commit() if STATE.held is None else STATE.held.append(commit)
+        return
+    one = Softmaxed(module, BY_HAND, span_of(weights, dim), way=way)
+    one.sinks, one.keys = census.sinks_of(logits), logits.shape[dim]
+    whole = prepared((0, 0))
+    bare = prepared(one.sinks) if sum(one.sinks) else whole
+    one.record = lambda: bare() if one.has_sinks else whole()
+    census.softmax(weights, one)
     if STATE.held is not None:
-        STATE.held.append(commit)
-    elif census is not None:
-        census.softmax(weights, Softmaxed(module, BY_HAND, span_of(weights, dim), commit, way))
-    else:
-        commit()
+        STATE.held.append(one.record)
+        one.record = _nothing
+
+
+def _nothing() -> None:
+    """Record nothing: what holds a call decides."""
 
 
 def _way(owner: Owner | None, logits: Tensor, dim: int) -> Hashable:
@@ -133,13 +147,14 @@ def _way(owner: Owner | None, logits: Tensor, dim: int) -> Hashable:
 
 
 def _read(
-    module: nn.Module, layout: LogitsLayout, logits: Tensor, weights: Tensor
+    module: nn.Module, layout: LogitsLayout, logits: Tensor, weights: Tensor, sinks: Sinks
 ) -> tuple[ModelCall, None, Stats]:
     """A softmax as a call, and the statistics of its rows."""
     p = layout.rows(wide(weights))
-    s = layout.rows(logits.detach()).to(p.dtype)
+    whole = layout.rows(logits.detach()).to(p.dtype)
+    s = whole[..., sinks[0] : whole.shape[-1] - sinks[1]]
     seen = ~hidden_keys(s)
-    extent = Extent(*layout.shape, s.device)
+    extent = Extent(*layout.shape[:3], s.shape[-1], s.device)
     cross = layout.is_plain and is_cross(module, extent)
     lengths = own_lengths()
     is_part = not layout.is_plain or (bool(lengths) and extent.queries not in lengths)
@@ -147,7 +162,8 @@ def _read(
     mask = read_table(seen, extent, cross=cross or is_part)
     mask = replace(mask, cross=cross, blind=s.amax(-1) < -FAR)
     in_blocks = is_part and extent.keys < max(lengths, default=math.inf)
-    return ModelCall(_call(s, mask), mask, in_blocks=in_blocks), None, _stats(s, p, seen)
+    asked = ModelCall(_call(s, mask), mask, in_blocks=in_blocks)
+    return asked, None, _stats(s, p, seen, lse=whole.logsumexp(-1))
 
 
 def _call(s: Tensor, mask: ModelMask) -> Call:
@@ -157,14 +173,21 @@ def _call(s: Tensor, mask: ModelMask) -> Call:
     return Call(rows, keys, keys, one, Softmax(), mask.seen, bias=s)
 
 
-def _stats(s: Tensor, p: Tensor, seen: Tensor) -> Stats:
-    """Statistics of rows whose logits and weights [B,H,Q,K] are there already."""
+def _stats(s: Tensor, p: Tensor, seen: Tensor, *, lse: Tensor) -> Stats:
+    """Statistics of rows whose logits and weights are there already.
+
+    Args:
+        s: logits of the keys [B,H,Q,K].
+        p: weights of the keys, and of sinks beside them.
+        seen: keys that are visible.
+        lse: of the logits, those of sinks included.
+    """
     top, argmax = s.max(-1)
     entropy = torch.special.entr(p).sum(-1)
     surprise = p.log().masked_fill_(p == 0, 0.0).add_(entropy[..., None])
     return Stats(
         entropy=entropy,
-        lse=s.logsumexp(-1),
+        lse=lse,
         max_logit=top,
         argmax=argmax,
         collision=p.square().sum(-1),
