@@ -36,8 +36,9 @@ def files():
 
 def watched(model, run):
     with torch.no_grad():
-        with at.watch(model):  # everything is imported, and masks have been seen
-            run()
+        with at.watch(model):  # everything is imported, and the calls are known
+            for _ in range(4):
+                run()
         with files() as found, at.watch(model):
             run()
     return found
@@ -63,7 +64,7 @@ def told():
 def test_a_plain_model():
     model, x = Model(), torch.randn(1, 5, 32)
     own = watched(model, lambda: model(x)) - attended()
-    assert len(own) <= 20, sorted(own)
+    assert len(own) <= 16, sorted(own)
     assert {name for name in own if "intercept/huggingface" not in name} <= told()
 
 
@@ -71,5 +72,5 @@ def test_a_transformers_model():
     pytest.importorskip("transformers")
     model, batch = build("llama", "sdpa"), inputs("llama", padded=False)
     own = watched(model, lambda: model(**batch)) - attended()
-    assert len(own) <= 20, sorted(own)
+    assert len(own) <= 18, sorted(own)
     assert own <= told()

@@ -15,6 +15,7 @@ nothing else. `w.coverage()` tells of every module.
 """
 
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from attentropy.core.notebook.cards import card
 from attentropy.models.intercept import (
     candidates,
     compute,
+    early,
     huggingface,
-    kernels,
     registry,
     sdpa,
     tracking,
@@ -71,7 +72,7 @@ def watch(
         keep: "mean" holds sums only; "rows" keeps every row too, for profiles along the sequence.
         sample: how many rows of a long call are looked at key by key, for distance, previous
             share, received concentration, spread, positional share and twins; short calls (up to
-            2^16 weights) are looked at whole. None for all rows of any call, at n x n cost.
+            2^14 weights) are looked at whole. None for all rows of any call, at n x n cost.
         verify: "first" computes the first call that a module makes in each way by the model's own
             function too, and compares; "always" every call, and "never" none. A module whose
             output differs keeps its own function.
@@ -97,6 +98,7 @@ class Watch:
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, reduce.Shared] | None = None
         self._told: set[str] = set()
+        self._named: list[tuple[str, nn.Module]] = []
 
     def start(self) -> "Watch":
         """Take over the model's attention."""
@@ -115,7 +117,8 @@ class Watch:
             if undo is not None:
                 undo.close()
         if undo is not None:
-            self._note_slips()
+            self._note_slips(self._named)
+            self._named = []  # nothing of the model is kept alive
             self._tell_missed()
 
     def __enter__(self) -> "Watch":
@@ -171,8 +174,8 @@ class Watch:
         >>> [(row.module, row.status) for row in w.coverage()]
         [('', 'verified')]
         """
-        self._note_slips()
         modules = dict(candidates.may_attend(self.model))
+        self._note_slips(modules.items())
         return covered(
             self.recorder,
             verified=lambda name: is_known(modules[name]),
@@ -242,7 +245,7 @@ class Watch:
 
     def _own(self, undo: ExitStack) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""
-        named = list(candidates.may_attend(self.model))
+        named = self._named = list(candidates.may_attend(self.model))
         known = {owner.name: owner for owner in self.recorder.owners}
         found = [*(module for _, module in named), self.model]
         attached, untrack = tracking.track(found)
@@ -269,8 +272,9 @@ class Watch:
             is_model=is_model,
             tells_padding=told,
         )
-        heads = candidates.heads_of(module)
-        if heads is not None and candidates.looks_like_attention(name, module):
+        attends = candidates.looks_like_attention(name, module)
+        heads = candidates.heads_of(module) if attends else None
+        if heads is not None:
             # allocated before anything is compiled
             device = device_of(module)
             away = device.type == "meta"  # its weights come when it runs
@@ -284,7 +288,7 @@ class Watch:
             undo.callback(huggingface.hold())
             undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
-        for hold in (sdpa.hold, softmax.hold, kernels.hold):
+        for hold in (sdpa.hold, softmax.hold, early.hold_kernels):
             undo.callback(hold(self.model))
         self.recorder.counts = not is_compiled(self.model)
 
@@ -293,10 +297,10 @@ class Watch:
         if not self.places():
             raise NothingRecorded(_why(self.model, self.recorder))
 
-    def _note_slips(self) -> None:
+    def _note_slips(self, named: Iterable[tuple[str, nn.Module]]) -> None:
         """Note modules that ran and that a census has seen attend in a way that is not recorded."""
         ran = {owner.name for owner in self.recorder.owners if owner.ran}
-        for name, module in candidates.may_attend(self.model):
+        for name, module in named:
             how = slip_of(module)
             if how is not None and name in ran:
                 self.recorder.missed.setdefault(name, how)

@@ -34,10 +34,12 @@ def test_arrays_belong_to_the_pointer_before_them():
 
 
 @pytest.mark.skipif(compiler() is None, reason="no compiler")
-def test_every_field_is_where_the_compiler_has_it(tmp_path):
-    fields, at, prints = layout(HEADER), 0, []
+@pytest.mark.parametrize("struct_name", ["Args", "Summary"])
+def test_every_field_is_where_the_compiler_has_it(tmp_path, struct_name):
+    fields, at, prints = layout(HEADER, struct_name), 0, []
+    assert fields
     for name, kind in fields.items():
-        prints.append(f'check("{name}", offsetof(Args, {name}), {at});')
+        prints.append(f'check("{name}", offsetof({struct_name}, {name}), {at});')
         at += 8 * len(kind)
     source = f"""
     #include <cstddef>
@@ -49,7 +51,7 @@ def test_every_field_is_where_the_compiler_has_it(tmp_path):
     }}
     int main() {{
         {" ".join(prints)}
-        check("the end", sizeof(Args), {at});
+        check("the end", sizeof({struct_name}), {at});
         return wrong;
     }}
     """
@@ -90,4 +92,4 @@ def test_addresses_and_strides():
 
 
 def test_the_layout_is_read_once():
-    assert layout(HEADER) == blocks._LAYOUT
+    assert layout(HEADER) == blocks.ARGS.layout

@@ -1,4 +1,4 @@
-"""The block of arguments that the compiled passes read: struct Args of cpp/args.h, filled by name.
+"""The blocks of arguments that compiled code reads: structs of cpp/args.h, filled by name.
 
 The header is the only description of the layout. A field that is not given is zero.
 """
@@ -15,49 +15,75 @@ Words = tuple[float, ...]
 Fields = Mapping[str, Words]
 
 
-def layout(header: str) -> dict[str, str]:
-    """Names of the fields of struct Args in their order, each with its format for `struct`.
+def layout(header: str, name: str = "Args") -> dict[str, str]:
+    """Names of the fields of a struct in their order, each with its format for `struct`.
 
     An array belongs to the pointer before it.
 
     Args:
         header: the text of a C++ header.
+        name: of the struct.
 
     >>> layout("struct Args { int64_t B, H; const char* q; int64_t qs[3]; double cap; };")
     {'B': 'q', 'H': 'q', 'q': 'qqqq', 'cap': 'd'}
     """
     text = re.sub(r"//.*", "", header)
-    body = text.partition("struct Args {")[2].partition("};")[0]
+    body = text.partition(f"struct {name} {{")[2].partition("};")[0]
     fields: dict[str, str] = {}
     for declaration in filter(None, map(str.strip, body.split(";"))):
         kind, names = declaration.removeprefix("const ").replace("*", " ").split(maxsplit=1)
-        for name in names.split(","):
-            word, _, count = name.strip().rstrip("]").partition("[")
+        for one in names.split(","):
+            word, _, count = one.strip().rstrip("]").partition("[")
             if count:
                 fields[next(reversed(fields))] += "q" * int(count)
             else:
-                fields[word] = "d" if kind == "double" else "q"
+                fields[word] = "d" if kind == "double" and "*" not in declaration else "q"
     return fields
 
 
-_LAYOUT = layout((CPP / "args.h").read_text(encoding="utf-8"))
-_ZEROS: dict[str, Words] = {name: (0,) * len(kind) for name, kind in _LAYOUT.items()}
-_packed = struct.Struct("".join(_LAYOUT.values())).pack
-
-
-def block(inputs: Fields, results: Fields, grads: Fields | None = None) -> bytes:
-    """The block with the fields of all three; raises struct.error if struct Args lacks one.
+class Struct:
+    """A struct of cpp/args.h.
 
     Args:
-        inputs: fields that describe a call.
-        results: fields that describe where results are.
-        grads: fields that describe gradients; none in a forward pass.
+        name: of the struct.
     """
-    words: list[float] = []
-    # in the order of struct Args; names that it lacks come after them, and are too many
-    for value in {**_ZEROS, **inputs, **results, **(grads or {})}.values():
-        words += value
-    return _packed(*words)
+
+    def __init__(self, name: str) -> None:
+        self.layout = layout((CPP / "args.h").read_text(encoding="utf-8"), name)
+        self._zeros: dict[str, Words] = {n: (0,) * len(kind) for n, kind in self.layout.items()}
+        self.pack = struct.Struct("".join(self.layout.values())).pack
+
+    def words(self, *parts: Fields) -> list[float]:
+        """All fields in their order, as `pack` takes them.
+
+        Args:
+            parts: fields by name; names that the struct lacks come last, and are too many.
+        """
+        words: list[float] = []
+        for value in {**self._zeros, **{n: x for part in parts for n, x in part.items()}}.values():
+            words += value
+        return words
+
+    def place(self, name: str) -> int:
+        """Where a field starts among the words.
+
+        Args:
+            name: of the field.
+        """
+        names = list(self.layout)
+        return sum(len(self.layout[n]) for n in names[: names.index(name)])
+
+
+ARGS = Struct("Args")
+
+
+def block(*parts: Fields) -> bytes:
+    """A struct Args with these fields; raises struct.error if it lacks one.
+
+    Args:
+        parts: fields that describe a call, its results, and gradients.
+    """
+    return ARGS.pack(*ARGS.words(*parts))
 
 
 def pointer(x: Tensor | None) -> Words:

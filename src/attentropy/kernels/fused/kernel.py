@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
+from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels import noise, softmax_results
 from attentropy.kernels.fused import library
@@ -237,13 +238,7 @@ def described(x: Call) -> dict[str, Words]:
 
 def _add_terms(fields: dict[str, Words], x: Call) -> None:
     """The fields of struct Args that hide keys or add to logits."""
-    seen = x.seen
-    if seen.lo is not None:
-        fields["lo"] = spread(seen.lo, x.q.shape[:3])
-    if seen.hi is not None:
-        fields["hi"] = spread(seen.hi, x.q.shape[:3])
-    if seen.table is not None:
-        fields["mask"] = spread(seen.table, _pairs(x))
+    fields |= bounds_of(x.seen)
     if x.bias is not None:
         fields["bias"] = spread(x.bias, _pairs(x))
     if x.relative is not None:
@@ -257,6 +252,23 @@ def _add_terms(fields: dict[str, Words], x: Call) -> None:
     if x.dropout:
         fields["kept"], fields["least"] = (1 / (1 - x.dropout),), (noise.least(x.dropout),)
         fields["seed"] = (0 if x.seed is None else int(x.seed),)
+
+
+def bounds_of(seen: Visibility) -> dict[str, Words]:
+    """The fields of struct Args that say which keys are seen.
+
+    Args:
+        seen: bounds, or a table.
+    """
+    fields: dict[str, Words] = {}
+    shape = seen.extent[:3]
+    if seen.lo is not None:
+        fields["lo"] = spread(seen.lo, shape)
+    if seen.hi is not None:
+        fields["hi"] = spread(seen.hi, shape)
+    if seen.table is not None:
+        fields["mask"] = spread(seen.table, seen.extent[:4])
+    return fields
 
 
 def _pairs(x: Call) -> tuple[int, ...]:

@@ -63,6 +63,15 @@ class Library:
         """
         self.handle.attentropy_backward(block)
 
+    def summary(self, block: bytes, summary: bytes) -> None:
+        """Sum over the rows of a call; the GIL is released meanwhile.
+
+        Args:
+            block: that of the forward pass.
+            summary: what is summed and where, a struct Summary.
+        """
+        self.handle.attentropy_summary(block, summary)
+
     def planned_forward(self, args: bytes, places: bytes) -> None:
         """Run the forward pass of a plan.
 
@@ -138,6 +147,8 @@ def _load(isa: str) -> Library | str:
         for function, count in ((f"attentropy_{name}", 1), (f"attentropy_planned_{name}", 2)):
             entry = getattr(handle, function)
             entry.argtypes, entry.restype = [ctypes.c_void_p] * count, None
+    handle.attentropy_summary.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    handle.attentropy_summary.restype = None
     return Library(isa, path, handle)
 
 

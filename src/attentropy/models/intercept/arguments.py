@@ -72,12 +72,28 @@ def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor
         owner = owner_of(module)
         if owner is None or not owner.tells_padding:
             continue
-        real = None if cross and isinstance(module, nn.MultiheadAttention) else _real(owner)
-        if real is not None:
-            return _fitted(real, batch, queries, step=step)
+        if not (cross and isinstance(module, nn.MultiheadAttention)):
+            told, real = _remembered(owner, batch, queries, step=step)
+            if told:
+                return real
         if owner.is_model and argument(owner, "attention_mask") is None:
             return None  # what is around it speaks of other tokens
     return None
+
+
+def _remembered(
+    owner: "Owner", batch: int, queries: int, *, step: bool
+) -> tuple[bool, Tensor | None]:
+    """Does a module tell padding, and the queries that are none; worked out once for all layers."""
+    sizes = batch, queries, step
+    if torch.compiler.is_compiling() or sizes not in owner.real:
+        real = _real(owner)
+        fitted = None if real is None else _fitted(real, batch, queries, step=step)
+        if torch.compiler.is_compiling():
+            return real is not None, fitted
+        owner.real[sizes] = real is not None, fitted
+    found: tuple[bool, Tensor | None] = owner.real[sizes]
+    return found
 
 
 def _real(owner: "Owner") -> Tensor | None:

@@ -2,22 +2,32 @@
 
 A patch of torch does not reach them. They are found among the globals of the Python modules that a
 model's classes come from, and of those beside them in the same package, and replaced there.
+Attention kernels that code calls directly are neither recorded nor changed, but named.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from attentropy.models.intercept import registry
+from attentropy.models.intercept import registry, tracking
+from attentropy.models.intercept.compute import pass_by
+from attentropy.models.intercept.tracking import STATE
 
 Taken = Mapping[int, tuple[Callable[..., Any], Callable[..., Any]]]
 """By the id of a function: the function, and what takes its place."""
 
 LARGE = ("torch", "transformers", "attentropy")  # packages of which only the named modules are read
+KERNELS = {
+    "torch.nn.attention.flex_attention": ("flex_attention",),
+    "flash_attn": ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"),
+    "flash_attn_interface": ("flash_attn_func", "flash_attn_varlen_func"),
+    "xformers.ops": ("memory_efficient_attention",),
+    "sageattention": ("sageattn",),
+}
 
 
 def hold(model: nn.Module | None, taken: Taken) -> registry.Undo:
@@ -64,3 +74,43 @@ def _sources(kinds: frozenset[type[nn.Module]]) -> list[ModuleType]:
     names |= {name for name in list(sys.modules) if name.partition(".")[0] in tops}
     found = (sys.modules.get(name) for name in sorted(names))
     return [module for module in found if isinstance(module, ModuleType)]
+
+
+def hold_kernels(model: nn.Module | None = None) -> registry.Undo:
+    """Name modules that call kernels directly, until the function returned is called.
+
+    Args:
+        model: names that its own code has bound to kernels are listened to as well.
+    """
+    taken = {id(f): (f, _named(f)) for _, _, f in _present()}
+    places = tuple(_present())
+    held = registry.hold(("kernels", tuple(f for *_, f in places)), lambda: _apply(places))
+    return registry.together(held, hold(model, taken) if taken else registry.together())
+
+
+def _apply(places: Any) -> registry.Undo:
+    return registry.together(
+        *(registry.replace(holder, name, _named(f)) for holder, name, f in places)
+    )
+
+
+def _present() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Attention kernels that are imported."""
+    for home, names in KERNELS.items():
+        holder = sys.modules.get(home)
+        for name in names:
+            function = getattr(holder, name, None)
+            if function is not None:
+                yield holder, name, getattr(function, "attentropy_names", function)
+
+
+@cache
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    def named(*args: Any, **kwargs: Any) -> Any:
+        module = None if STATE.computing else tracking.current()
+        if module is not None:
+            pass_by(module, function.__name__)
+        return function(*args, **kwargs)
+
+    named.attentropy_names = function  # type: ignore[attr-defined]
+    return named

@@ -5,7 +5,8 @@ watched or steered; a call is taken over if the innermost running module is, and
 otherwise. Its is_causal is aligned to the start: query i sees keys up to i, whatever K is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -15,15 +16,17 @@ from torch import Tensor, nn
 
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import FLOATS, Options
-from attentropy.models.intercept import early, registry, tracking, verify
+from attentropy.models.intercept import early, registry, repeated, tracking, verify
 from attentropy.models.intercept.compute import (
     Intercepted,
     ModelInputs,
     answer,
+    ask,
     attending,
     is_cross,
     pass_by,
 )
+from attentropy.models.intercept.repeated import QKV
 from attentropy.models.intercept.tracking import STATE, computing
 from attentropy.models.record.model_masks import (
     ModelMask,
@@ -111,13 +114,20 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         enable_gqa: bool = False,
         **more: Any,
     ) -> Tensor:
+        module = None if STATE.computing else attending()
+        kind = None
+        if module is not None and not dropout_p and not more:
+            options = is_causal, scale, enable_gqa
+            kind, out = _again(module, (query, key, value), attn_mask, options)
+            if out is not None:
+                return out
+
         def own(dropout: float = dropout_p) -> Tensor:
             return original(
                 query, key, value, attn_mask, dropout, is_causal,
                 scale=scale, enable_gqa=enable_gqa, **more,
             )  # fmt: skip
 
-        module = None if STATE.computing else attending()
         if module is None or not _is_touched(module):
             return own()
         if more or not _usable(query, key, value):
@@ -128,7 +138,8 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
         def read() -> ModelInputs:
             q, k, v = (_four(x) for x in _spread(query, key, value, grouped=enable_gqa))
-            mask = _mask(module, q, k, _four_mask(attn_mask, query, lead), is_causal=is_causal)
+            extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+            mask = _mask(module, extent, _four_mask(attn_mask, query, lead), is_causal=is_causal)
             factor = q.shape[3] ** -0.5 if scale is None else scale
             return ModelInputs(q, k, v, Options(scale=factor, dropout=dropout_p), mask)
 
@@ -140,9 +151,29 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
             result=lambda out, _: out.reshape(*lead, query.shape[-2], value.shape[-1]),
             dropout=dropout_p,
         )
-        return answer(module, made)
+        result: Tensor = answer(module, made)
+        if kind is not None and repeated.is_due(module, kind):
+            with suppress(Exception), computing():  # nothing of ours may end a user's forward pass
+                repeated.learn(module, kind, made.way, ask(module, made.read()))
+        return result
 
     return scaled_dot_product_attention
+
+
+def _again(
+    module: nn.Module, tensors: QKV, mask: Tensor | None, options: tuple[bool, float | None, bool]
+) -> tuple[Hashable | None, Tensor | None]:
+    """What tells the call from others, and its output if such calls are known; else None."""
+    attached = tracking.tracked(module)
+    kind = None if attached is None else repeated.kind_of(attached, *tensors, mask, options)
+    known = None if kind is None else repeated.find(module, kind)
+    if attached is None or attached.owner is None or known is None:
+        return kind, None
+    try:
+        seen = _mask(module, known.extent, mask, is_causal=options[0])
+        return kind, repeated.answer(attached.owner, known, seen, tensors)
+    except Exception:  # nothing of ours may end a user's forward pass: the long way says what it is
+        return kind, None
 
 
 _PLAIN = F.scaled_dot_product_attention
@@ -189,10 +220,7 @@ def _four(x: Tensor) -> Tensor:
     return x.flatten(0, -4)
 
 
-def _mask(
-    module: nn.Module, q: Tensor, k: Tensor, mask: Tensor | None, *, is_causal: bool
-) -> ModelMask:
-    extent = Extent(q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+def _mask(module: nn.Module, extent: Extent, mask: Tensor | None, *, is_causal: bool) -> ModelMask:
     if mask is not None:
         return from_table(mask, extent, cross=is_cross(module, extent))
     if not is_causal:

@@ -29,6 +29,9 @@ ROUNDED = "its output equals that of attend() to the rounding of single precisio
 Verdict = str | None
 """Why the model's own function serves; "" if attend() does; None if it is not known yet."""
 
+repeated: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, Any]]"
+repeated = weakref.WeakKeyDictionary()
+"""By module, what attentropy.models.intercept.repeated knows of its calls."""
 _verdicts: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, str]]" = weakref.WeakKeyDictionary()
 
 
@@ -71,6 +74,8 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     """
     known = _verdicts.setdefault(module, {})
     known[way] = known.get(way) or reason
+    if reason:
+        repeated.pop(module, None)
 
 
 def forget(module: nn.Module) -> None:
@@ -81,6 +86,7 @@ def forget(module: nn.Module) -> None:
     """
     for one in module.modules():
         _verdicts.pop(one, None)
+        repeated.pop(one, None)
 
 
 @torch.no_grad()

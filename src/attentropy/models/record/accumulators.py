@@ -144,6 +144,7 @@ class Owner:
         calls: number of attention calls so far in this forward pass, by operator.
         softmaxes: number of softmax calls so far in the running call of the module.
         given: arguments of the running call of the module.
+        real: queries that are no padding, as these arguments tell; by sizes of a call.
         slots: by place.
     """
 
@@ -157,6 +158,7 @@ class Owner:
     calls: dict[str, int] = field(default_factory=dict)
     softmaxes: int = 0
     given: tuple[Any, Any] = ((), {})
+    real: dict[Any, Any] = field(default_factory=dict)
     slots: dict[Place, Slot] = field(default_factory=dict)
 
     def enter(self, args: Any, kwargs: Any) -> None:
@@ -167,10 +169,14 @@ class Owner:
             kwargs: keyword arguments of the call.
         """
         self.ran, self.softmaxes, self.given = True, 0, (args, kwargs)
+        if self.real:
+            self.real = {}
 
     def leave(self) -> None:
         """Note that the call of the module has ended."""
         self.given = ((), {})
+        if self.real:
+            self.real = {}
 
     def place(self, phase: str, heads: int, *, kind: str = "", operator: str = "attend") -> Place:
         """The place of the next attention call.

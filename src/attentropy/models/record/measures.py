@@ -12,13 +12,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
+from attentropy.core.call import Call
 from attentropy.core.results import COMPUTED, Stats
 from attentropy.core.statistics import SUMMED
+from attentropy.kernels.fused import summary
+from attentropy.kernels.fused.summary import SummedRows
 from attentropy.kernels.tiled.logits import pair_logits, row_logits
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
-from attentropy.models.record.sampled import SAMPLED, SampledRows, sampled
+from attentropy.models.record.sampled import SAMPLED, SampledRows, rows_to_sample, sampled
 
 RECORDED = COMPUTED - {"argmax"}
 """Statistics of a call that a watch reads."""
@@ -26,6 +30,8 @@ COUNTS = ("rows", "log_visible", "visible")
 APART = ("sink_mass", "previous_share")  # each takes a pass of its own
 READ = tuple(name for name in SUMMED if name not in (*COUNTS, *APART))
 ROWS = (*COUNTS, *READ, *APART)
+PLACES = (*ROWS, *("sampled_rows" if n == "rows" else n for n in SAMPLED), "overlap")
+"""What the rows of HeadSums.sums are, as the compiled library names them."""
 MANY = 1 << 17  # elements of queries; beyond, the first key's share is taken from some rows
 PREVIOUS = SAMPLED.index("previous_of_sampled")
 ROBUST = 1 / math.sqrt(math.e - 1)  # what unit Gaussian noise on the scores makes of sum p^2
@@ -156,6 +162,8 @@ def measure(
     """
     visible = _small(stats.visible)
     chosen = CountedRows.of(asked.mask, visible, counted)
+    if not every_row and _in_one_pass(asked.call):
+        return _summary(asked, out, stats, visible, chosen, sample), None
     few = sampled(asked, stats, start=chosen.start, mask=chosen.mask, most=sample)
     whole = every_row or sample is None
     parts = (
@@ -169,6 +177,50 @@ def measure(
     highest = chosen.fill(top, -torch.inf).amax((0, 2)).double()
     sums = HeadSums(torch.cat(parts), highest)
     return sums, _kept(asked, stats, visible, chosen, few) if every_row else None
+
+
+def _in_one_pass(call: Call) -> bool:
+    """Does the compiled library sum the rows of the call, with all that is asked for?"""
+    if not summary.NAMES.issuperset(PLACES) or torch.compiler.is_compiling():
+        return False
+    plain = all(type(x) in (Tensor, Parameter) for x in call[:3])  # else they may have no memory
+    return plain and summary.serves(call)
+
+
+def _summary(
+    asked: ModelCall,
+    out: Tensor | None,
+    stats: Stats,
+    visible: Tensor,
+    chosen: CountedRows,
+    sample: int | None,
+) -> HeadSums:
+    heads = stats.collision.shape[1]
+    sums = torch.zeros(len(PLACES) - 1 + heads, heads, dtype=torch.float64, device="cpu")
+    top = torch.full((heads,), -torch.inf, dtype=torch.float64, device="cpu")
+    rows = summed_rows(asked.mask, visible, chosen, sample, elements=asked.call.q.numel())
+    fields = summary.fields(rows, tuple(stats.collision.shape), PLACES)
+    summary.add(asked.call, out, stats, fields, [sums, top])
+    return HeadSums(sums, top)
+
+
+def summed_rows(
+    mask: ModelMask, visible: Tensor, chosen: CountedRows, sample: int | None, *, elements: int
+) -> SummedRows:
+    """The rows of a call that are summed in one pass.
+
+    Args:
+        mask: of the model.
+        visible: number of visible keys, broadcastable to [B,H,Q].
+        chosen: the rows that count.
+        sample: number of rows whose weights are looked at one by one; None for all.
+        elements: number of elements of the queries.
+    """
+    index = rows_to_sample(mask.seen.extent.queries, sample, start=chosen.start)
+    first = None if mask.first is None else mask.first.reshape(-1).contiguous()
+    every = chosen.mask is not None or sample is None
+    step = 1 if every else max(1, elements // MANY)
+    return SummedRows(visible, chosen.mask, chosen.start, index, mask.positions, first, step)
 
 
 def _kept(

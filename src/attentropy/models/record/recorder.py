@@ -85,6 +85,15 @@ class Recorder:
         """Is the running call to be recorded?"""
         return self.recording and not in_backward()
 
+    def is_steady(self) -> bool:
+        """Is the running call to be recorded, and nothing else to be done with it?"""
+        if not self.wants() or self.census is not None or self.keep != "mean":
+            return False
+        if type(self).prepare is not Recorder.prepare or type(self).record is not Recorder.record:
+            return False
+        generates = self.generation is not None and self.generation.active
+        return self.verify != "always" and not generates
+
     def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add one call to the slot of its place.
 
@@ -114,7 +123,7 @@ class Recorder:
                 out,
                 stats,
                 counted=real_queries_of(asked),
-                sample=self._rows(asked),
+                sample=self.sampled_rows(asked),
                 every_row=self.keep == "rows",
             )
         where = owner.place(
@@ -139,8 +148,12 @@ class Recorder:
 
         return commit
 
-    def _rows(self, asked: ModelCall) -> int | None:
-        """How many rows to sample: more of short ones, and of long ones a few megabytes at most."""
+    def sampled_rows(self, asked: ModelCall) -> int | None:
+        """How many rows to sample: more of short ones, and of long ones a few megabytes at most.
+
+        Args:
+            asked: the call.
+        """
         if self.sample is None:
             return None
         batch, heads, _, keys, _ = asked.mask.seen.extent
@@ -161,7 +174,7 @@ def real_queries_of(asked: ModelCall) -> Tensor | None:
     return ~asked.mask.blind if real is None else real & ~asked.mask.blind
 
 
-SMALL = 1 << 16
+SMALL = 1 << 14
 SAMPLE_ELEMENTS = 1 << 22
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.models.intercept import compute, huggingface, kernels, sdpa
+from attentropy.models.intercept import compute, early, huggingface, sdpa
 from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.registry import Undo
 from attentropy.models.record.recorder import each
@@ -68,7 +68,7 @@ def hold_all(model: nn.Module | None = None, *, hugging: bool) -> list[Undo]:
         model: names that its own code has bound early are taken over, too.
         hugging: calls of transformers' attention interface, too.
     """
-    holds = (sdpa.hold, softmax.hold, kernels.hold)
+    holds = (sdpa.hold, softmax.hold, early.hold_kernels)
     held: list[Undo] = [compute.hold_steering(), *(hold(model) for hold in holds)]
     return [*held, huggingface.hold()] if hugging else held
 

@@ -56,6 +56,29 @@ struct Args {
     ParallelFor parallel_for;
 };
 
+// What a watch sums over the rows of a call, after its forward pass; see summary.h.
+struct Summary {
+    const int64_t* visible;  // visible keys of each row
+    int64_t visibles[3];
+    const uint8_t* counted;  // rows that count; null: all from `start` on
+    int64_t counteds[3];
+    int64_t start;
+    const int64_t* sampled;  // queries whose weights are looked at one by one
+    int64_t samples;
+    int64_t is_whole;         // they are all the rows that count
+    const int64_t* position;  // of each query among the keys; null: none
+    const int64_t* first;     // the first key that anyone sees; null: key 0
+    int64_t firsts[1];        // stride of batch entries
+    int64_t step;             // if not whole, the first key is looked at in one row in so many
+    double* sums;             // [N + H,H], added to; a negative place is not written
+    double* top;              // [H], the largest logit so far
+    int64_t at_rows, at_log_visible, at_visible, at_entropy, at_normalized_entropy, at_perplexity;
+    int64_t at_varentropy, at_density, at_top_probability, at_output_norm, at_noise_robustness;
+    int64_t at_lse, at_collision, at_sink_mass, at_previous_share, at_sampled_rows;
+    int64_t at_previous_of_sampled, at_distance, at_spread, at_received_concentration;
+    int64_t at_logit_range, at_positional, at_overlap;
+};
+
 // What differs between calls of one plan, which is struct Args without these. Rows are [8,B,H,Q]:
 // argmax takes the first two, then come entropy, lse, max_logit, collision, varentropy, log_l.
 struct Places {

@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "backward.h"
+#include "summary.h"
 
 std::atomic<bool> poisoned{false};
 
@@ -18,6 +19,10 @@ EXPORT void attentropy_backward(const Args* a) {
     if (a->bf16) return backward<BF16, bf16>(*a);
 #endif
     backward<F32, float>(*a);
+}
+EXPORT void attentropy_summary(const Args* a, const Summary* s) {
+    if (a->bf16) return sum_rows<bf16>(*a, *s);
+    sum_rows<float>(*a, *s);
 }
 
 static Args placed(const Args& plan, const Places& at) {

@@ -1,0 +1,181 @@
+"""Calls that a watched module has made before: only the kernel runs, and adds up the rows.
+
+A call of scaled_dot_product_attention that was found equal to the model's own is resolved once for
+its sizes. When it comes again, by the same module and without gradients, the compiled library
+computes output and sums, and nothing else is done. Every other call takes the long way.
+"""
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from attentropy.core.masks import Extent
+from attentropy.kernels.fused import summary
+from attentropy.kernels.fused.block import Words
+from attentropy.kernels.fused.summary import RepeatedCall, SummedRows
+from attentropy.models.intercept import verify
+from attentropy.models.intercept.arguments import in_windows, real_queries
+from attentropy.models.intercept.tracking import STATE, Tracked, owner_of
+from attentropy.models.record.accumulators import CallSizes, Owner
+from attentropy.models.record.measures import PLACES, CountedRows, summed_rows
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import ModelMask
+
+QKV = tuple[Tensor, Tensor, Tensor]
+KINDS = 64  # of calls of a module that are remembered
+SEEN_ONCE = "seen once"
+
+
+class Known(NamedTuple):
+    """What is known of the calls of one kind.
+
+    Attributes:
+        run: computes them.
+        extent: their sizes.
+        sample: how many rows are looked at key by key; None for all.
+        elements: number of elements of the queries.
+    """
+
+    run: RepeatedCall
+    extent: Extent
+    sample: int | None
+    elements: int
+
+
+class MaskWords(NamedTuple):
+    """What the library is told of a mask; `rows` owns memory that it reads."""
+
+    bounds: Words
+    summary: Words
+    rows: SummedRows
+
+
+def kind_of(
+    attached: Tracked, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: Hashable
+) -> Hashable | None:
+    """What tells the calls of a module apart; None for one that must take the long way.
+
+    Args:
+        attached: what is attached to the module.
+        q: queries [B,H,Q,D].
+        k: keys [B,Hk,K,D].
+        v: values [B,Hk,K,Dv].
+        mask: as it was given.
+        options: of the call.
+    """
+    owner = attached.owner
+    if owner is None or attached.changes or attached.ring is not None or STATE.held is not None:
+        return None
+    if torch.compiler.is_compiling() or not owner.recorder.is_steady():
+        return None
+    if not (type(q) is type(k) is type(v) is Tensor) or q.dim() != 4 or _is_looked_at(q, k, v):
+        return None
+    sizes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
+    form = None if mask is None else (mask.shape, mask.dtype)
+    settings = owner.recorder.sample, owner.recorder.verify, torch.get_num_threads()
+    inference = torch.is_inference_mode_enabled()
+    return sizes, q.dtype, k.dtype, v.dtype, form, options, settings, inference
+
+
+def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Does anything follow the operators of the call: gradients, transforms, modes, autocast?"""
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return True
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._is_any_autocast_enabled()
+        or not q.is_cpu
+    )
+
+
+def find(module: nn.Module, kind: Hashable) -> Known | None:
+    """What is known of the calls of a kind; None if they take the long way.
+
+    Args:
+        module: makes the calls.
+        kind: what `kind_of` gave.
+    """
+    known = verify.repeated.get(module)
+    found = None if known is None else known.get(kind)
+    return found if isinstance(found, Known) else None
+
+
+def is_due(module: nn.Module, kind: Hashable) -> bool:
+    """Did a call of a kind come a second time, so that `learn` is worth its time?
+
+    Args:
+        module: made the call.
+        kind: what `kind_of` gave.
+    """
+    known = verify.repeated.setdefault(module, {})
+    if kind in known:
+        return known[kind] is SEEN_ONCE
+    if len(known) >= KINDS:
+        known.clear()
+    known[kind] = SEEN_ONCE
+    return False
+
+
+def learn(module: nn.Module, kind: Hashable, way: Hashable, asked: ModelCall) -> None:
+    """Remember how a call is made, if it was found equal to the model's own, and can be repeated.
+
+    Args:
+        module: made the call.
+        kind: what `kind_of` gave.
+        way: what tells its calls apart when they are verified.
+        asked: the call.
+    """
+    call, owner, known = asked.call, owner_of(module), None
+    fits = call.q.shape[:2] == call.v.shape[:2] or call.q.shape[0] == call.v.shape[0]
+    if owner is not None and fits and verify.verdict(module, way) == "" and summary.repeats(call):
+        sample = owner.recorder.sampled_rows(asked)
+        known = Known(RepeatedCall(call), asked.mask.seen.extent, sample, call.q.numel())
+    verify.repeated.setdefault(module, {})[kind] = known
+
+
+def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor | None:
+    """The output of a call, whose rows are added up; None if it must take the long way.
+
+    Args:
+        owner: the record of the module that makes it.
+        known: what is known of such calls.
+        mask: what the queries see.
+        tensors: queries, keys and values.
+    """
+    if mask.blind is not None or mask.seen.added is not None or mask.seen.predicate is not None:
+        return None
+    words = _words_of(known, mask)
+    place = owner.counted(
+        owner.place(
+            "step" if mask.step else "forward",
+            known.extent.heads,
+            kind="cross" if mask.cross else "self",
+        ),
+        inside=owner.recorder.inside,
+    )
+    slot = owner.slot_of(place, device=known.extent.device)
+    window = not mask.cross and (mask.slides or in_windows(*tensors[0].shape[:3:2]))
+    slot.describe(CallSizes(tensors[0].shape[3], known.extent.keys, mask.is_causal, window))
+    into = [slot.sums, slot.top]
+    return known.run(*tensors, bounds=words.bounds, summary=words.summary, into=into)
+
+
+def _words_of(known: Known, mask: ModelMask) -> MaskWords:
+    """Worked out once for layers that see alike, as long as the same queries are padding."""
+    batch, heads, queries, _, _ = known.extent
+    real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
+    name = ("words", known.sample, known.elements)
+    found: tuple[Tensor | None, MaskWords] | None = mask.notes.get(name)
+    if found is None or found[0] is not real:
+        visible = mask.seen.visible
+        chosen = CountedRows.of(mask, visible, real)
+        rows = summed_rows(mask, visible, chosen, known.sample, elements=known.elements)
+        fields = summary.fields(rows, (batch, heads, queries), PLACES)
+        told = MaskWords(summary.bounds_words(mask.seen), summary.summary_words(fields), rows)
+        found = mask.notes[name] = real, told
+    return found[1]
