@@ -59,7 +59,7 @@ struct Args {
 // What a watch sums over the rows of a call, after its forward pass; see summary.h.
 struct Summary {
     const int64_t* visible;  // visible keys of each row
-    int64_t visibles[3];
+    int64_t seen_counts[3];
     const uint8_t* counted;  // rows that count; null: all from `start` on
     int64_t counteds[3];
     int64_t start;

@@ -106,7 +106,7 @@ struct RowSums {
             for (int l = 0; l < count; ++l) {
                 if (!counts(b, h, i0 + l)) continue;
                 counting[l] = -1;
-                keys[l] = double(at3(s.visible, s.visibles, b, h, i0 + l, int64_t(2)));
+                keys[l] = double(at3(s.visible, s.seen_counts, b, h, i0 + l, int64_t(2)));
                 const T* o = a.out ? at3<T>(a.out, a.outs, b, h, i0 + l) : nullptr;
                 if (o) norm[l] = std::sqrt(dot(o, o, a.Dv));
             }
@@ -228,7 +228,7 @@ struct RowSums {
         row.counts = counts(b, h, i);
         row.top = a.max_logit[at], row.lse = a.lse[at];
         row.per_norm = 1 / std::sqrt(a.collision[at]);
-        row.visible = float(at3(s.visible, s.visibles, b, h, i, int64_t(1)));
+        row.visible = float(at3(s.visible, s.seen_counts, b, h, i, int64_t(1)));
         row.own = s.position ? s.position[i] : 0;
         row.lo = std::max(0, at3(a.lo, a.los, b, h, i, int32_t(0)));
         row.hi = std::min(int32_t(a.K), at3(a.hi, a.his, b, h, i, int32_t(a.K)));
