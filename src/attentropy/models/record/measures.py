@@ -216,7 +216,8 @@ def summed_rows(
         sample: number of rows whose weights are looked at one by one; None for all.
         elements: number of elements of the queries.
     """
-    index = rows_to_sample(mask.seen.extent.queries, sample, start=chosen.start)
+    extent = mask.seen.extent
+    index = rows_to_sample(extent.queries, sample, start=chosen.start, device=extent.device)
     first = None if mask.first is None else mask.first.reshape(-1).contiguous()
     every = chosen.mask is not None or sample is None
     step = 1 if every else max(1, elements // MANY)
