@@ -9,8 +9,6 @@ from tests.models.zoo.libraries import SUBJECTS, missing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
 OWN = [name for name in SUBJECTS if name.startswith("torch ")]
-# what a watch names and does not record
-LEFT_OUT = {"torchvision maxvit": "unseen, named"}
 # no attention to record
 WITHOUT = {"timm resnet18", "timm focalnet_tiny_srf"}
 
@@ -32,8 +30,7 @@ def test_models_of_other_libraries(name):
     if package:
         pytest.skip(f"{package} is not installed: pip install --no-deps {name.split()[0]}")
     verdict, why = tried(name)
-    expected = "no attention" if name in WITHOUT else LEFT_OUT.get(name, "exact")
-    assert verdict == expected, why
+    assert verdict == ("no attention" if name in WITHOUT else "exact"), why
 
 
 def test_a_missing_package_is_named():
