@@ -145,6 +145,7 @@ def test_of_equal_keys_the_first_is_the_largest(kernel):
 def test_mass_of_keys_in_inference_mode(kernel):
     given = [{}, {"mask": at.causal}, {"dropout": 0.3}, {"weights": at.Hard()}]
     given += [{"weights": at.Kernelised()}, {"weights": at.L1()}, {"score": at.Cosine()}]
+    given += [{"weights": at.Entmax()}, {"weights": at.Sparsemax()}, {"weights": Sigmoid()}]
     with torch.inference_mode():
         q, bias, sink = torch.randn(1, 2, 6, 8), torch.randn(6, 6), torch.randn(2)
         for one in (*given, {"bias": bias}, {"sink": sink}, {"mask": bias}):

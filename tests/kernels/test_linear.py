@@ -64,3 +64,26 @@ def test_auto_takes_it_where_it_serves():
     q, k, v = Shape().tensors()
     assert at.explain(q, k, v, weights=at.Kernelised(), mask=at.causal).kernel == "linear"
     assert at.explain(q, k, v, weights=at.Kernelised(), mask=at.strided(2)).kernel == "streaming"
+
+
+@pytest.mark.parametrize("weights", [at.Kernelised("elu"), at.Decay(0.9)])
+@pytest.mark.parametrize("n", [9, 300])
+def test_nan_and_infinities_stay_with_rows_that_see_them(weights, n):
+    """A value reaches no row before it, and the gradient of a row no value after it."""
+    q, k, v = (torch.randn(1, 2, n, 4) for _ in range(3))
+    for bad in (torch.nan, torch.inf):
+        spoiled = v.clone()
+        spoiled[:, :, n - 2] = bad
+        out = at.attend(q, k, spoiled, weights=weights, mask=at.causal, kernel="linear").out
+        want = at.attend(q, k, v, weights=weights, mask=at.causal, kernel="linear").out
+        torch.testing.assert_close(out[:, :, : n - 2], want[:, :, : n - 2])
+        assert not out[:, :, n - 2 :].isfinite().any()
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    grad = torch.randn(1, 2, n, 4)
+    grad[:, :, n - 4] = torch.nan
+    at.attend(*leaves, weights=weights, mask=at.causal, kernel="linear").out.backward(grad)
+    others = [x.clone().requires_grad_() for x in (q, k, v)]
+    at.attend(*others, weights=weights, mask=at.causal, kernel="reference").out.backward(grad)
+    for x, y in zip(leaves, others):
+        if y.grad is not None and x.grad is not None:
+            torch.testing.assert_close(x.grad, y.grad, equal_nan=True, rtol=1e-3, atol=1e-4)

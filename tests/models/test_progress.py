@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from attentropy.models.progress import ForwardCost, blocks, counted
+from attentropy.models.progress import ReadingCost, blocks, counted
 from tests.extensions.small_models import grouped_llama
 from tests.listeners import Heard
 
@@ -47,7 +47,7 @@ def test_a_model_without_a_list_of_layers_is_told_of_at_the_end():
 
 def test_attention_costs_more_in_longer_texts():
     model = grouped_llama()
-    cost, config = ForwardCost(model), model.config
+    cost, config = ReadingCost(model), model.config
     size = sum(p.numel() for p in model.parameters())
     assert cost.balance == size / (config.hidden_size * config.num_hidden_layers)
     alone = cost.of(100, length=0)

@@ -187,7 +187,7 @@ def test_compare_shows_the_difference(open_page, tmp_path):
     assert modes.all_inner_texts() == ["synthetic-decoder", "sharper", "Difference"]
     opened.page.get_by_role("tab", name="Compare").click()
     titles = opened.page.locator("#compare-changes th")
-    assert titles.all_inner_texts() == ["Head", "synthetic-decoder", "sharper", "Change"]
+    assert titles.all_inner_texts() == ["Head", "sharper", "synthetic-decoder", "Change"]
     opened.page.locator("#compare-changes tbody tr").nth(3).click()
     name = opened.page.locator("#compare-changes tbody td").nth(12).inner_text()
     assert opened.page.locator("#compare-head-title").inner_text() == name

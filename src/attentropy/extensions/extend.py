@@ -32,7 +32,7 @@ from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
 from attentropy.models.losses.paired import paired
 from attentropy.models.losses.reading import device_of
-from attentropy.models.progress import ForwardCost, Listener, counted
+from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
@@ -129,7 +129,7 @@ class _Extending:
     ) -> None:
         self.model, self.record, self.task, self.team = model, record, record.task, team
         self.listener, self.keep, self.encode, self.begin = listener, keep, encode, begin
-        self.cost = ForwardCost(model)
+        self.cost = ReadingCost(model)
         self.untouched: Tensor | None = None
         calibration = ids[: len(ids) // 4]
         if len(calibration) < self.task.to and kinds.why_unscaled(model) is not None:

@@ -103,3 +103,50 @@ def mixed(weights: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
     """
     found: Tensor = _Weighted.apply(weights, v, hidden)
     return found
+
+
+class _Lower(torch.autograd.Function):
+    """weights @ v for finite v, whose gradient of v leaves out what is not finite."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weights: Tensor, v: Tensor) -> Tensor:
+        return weights @ v
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx: Any, dw: Tensor, dv: Tensor) -> Tensor:
+        weights, v = ctx.saved_tensors
+        return dw @ v + weights @ dv
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (grad,) = grads
+        weights, v = ctx.saved_tensors
+        d_weights = (grad @ v.mT).sum_to_size(weights.shape)
+        return d_weights, (weights.mT @ grad.nan_to_num(0.0, 0.0, 0.0)).sum_to_size(v.shape)
+
+
+def lower_product(weights: Tensor, v: Tensor) -> Tensor:
+    """weights @ v for lower triangular weights; NaN stays with the rows that see it.
+
+    A plain product has 0 * NaN above the diagonal: a NaN in v would reach rows before it, and a NaN
+    in the gradient of a row would reach values after it. It does so under torch.compile, which does
+    not trace functions that have forward-mode derivatives.
+
+    Args:
+        weights: [...,N,N], zero above the diagonal.
+        v: [...,N,D].
+    """
+    finite = v.isfinite()
+    seen = torch.where(finite, v * 0, v.detach()).cumsum(-2)  # its gradient is 0, or NaN
+    finite_v = v.masked_fill(~finite, 0.0)
+    if torch.compiler.is_compiling():
+        return weights @ finite_v + seen
+    found: Tensor = _Lower.apply(weights, finite_v)
+    return found + seen

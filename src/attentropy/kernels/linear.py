@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.weights import Decay, Kernelised
+from attentropy.kernels.autograd import lower_product
 from attentropy.kernels.mass import receiving
 
 name = "linear"
@@ -110,7 +111,7 @@ def _causal_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     lead = keys - queries
     q = F.pad(q, (0, 0, lead, 0)) if lead >= 0 else q[:, :, -lead:]
     qc, kc, vc = (_chunked(x) for x in (q, k, v))
-    inside = (qc @ kc.mT).tril() @ vc
+    inside = lower_product((qc @ kc.mT).tril(), vc)
     left = (kc.mT @ vc).cumsum(2)
     before = F.pad(left[:, :, :-1], (0, 0, 0, 0, 1, 0))
     out = (inside + qc @ before).flatten(2, 3)[:, :, :keys]
@@ -168,8 +169,8 @@ def recurrence(x_BHND: Tensor, rate_H: Tensor) -> Tensor:
     gap = step[:, None] - step
     powers = (rate_H.view(-1, 1, 1) ** gap.clamp(min=0)).masked_fill(gap < 0, 0.0)
     if n <= CHUNK:
-        return powers @ x_BHND
-    local = powers[:, None] @ _chunked(x_BHND)
+        return lower_product(powers, x_BHND)
+    local = lower_product(powers[:, None], _chunked(x_BHND))
     ends = recurrence(local[:, :, :, -1], rate_H**CHUNK)
     carried = F.pad(ends[:, :, :-1], (0, 0, 1, 0))[:, :, :, None]
     reach = rate_H.view(-1, 1, 1, 1) ** (step + 1).view(-1, 1)

@@ -48,7 +48,7 @@ class Listener:
         """
 
 
-class ForwardCost:
+class ReadingCost:
     """What it costs a model to read: tokens, weighed by the attention of each.
 
     A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
@@ -60,7 +60,7 @@ class ForwardCost:
     Attributes:
         balance: the length at which the attention of a token costs as much as all else.
 
-    >>> ForwardCost(nn.Linear(2, 2)).of(100, length=2048)
+    >>> ReadingCost(nn.Linear(2, 2)).of(100, length=2048)
     200
     """
 

@@ -16,7 +16,7 @@ from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import device_of, has_decoder_beside
-from attentropy.models.progress import ForwardCost, Listener, counted
+from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
@@ -150,7 +150,7 @@ class _Work:
     coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cost = ForwardCost(self.model)
+        self.cost = ReadingCost(self.model)
         self.planned = 0
 
     @property

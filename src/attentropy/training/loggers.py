@@ -77,6 +77,10 @@ class TensorBoard:
     """
 
     def __init__(self, writer: Any, *, hparams: Mapping[str, Setting] | None = None) -> None:
+        for name, value in (hparams or {}).items():
+            if not isinstance(value, bool | int | float | str):
+                rule = "numbers, texts and booleans by name"
+                raise ArgumentTypeError("TensorBoard: hparams", rule, f"{name} = {value!r}")
         if isinstance(writer, str | Path):
             try:
                 from torch.utils.tensorboard import SummaryWriter
@@ -87,10 +91,6 @@ class TensorBoard:
         if not hasattr(writer, "add_scalar"):
             rule = "a directory or a SummaryWriter"
             raise ArgumentTypeError("TensorBoard: writer", rule, repr(writer))
-        for name, value in (hparams or {}).items():
-            if not isinstance(value, bool | int | float | str):
-                rule = "numbers, texts and booleans by name"
-                raise ArgumentTypeError("TensorBoard: hparams", rule, f"{name} = {value!r}")
         self.writer, self.hparams = writer, dict(hparams or {})
         self._end: Any = None
 

@@ -9,15 +9,22 @@ from attentropy.lab.harness.results import RunResults
 SMALL = scales.ScalesConfig(lengths=(64, 256), rows=48)
 
 
-def test_all_rules_but_one_agree_at_the_reference_length():
+def test_all_rules_but_two_agree_at_the_reference_length():
     at = torch.tensor([64.0])
     for name, rule in scales.rules(16, 64, 2.0).items():
         factor = float(rule(16, at)) * 4
-        assert (factor == pytest.approx(1.0)) is (name != "mixed"), name
+        assert (factor == pytest.approx(1.0)) is (name not in ("mixed", scales.DOCUMENTS)), name
 
 
-def test_gaussian_rows_follow_the_exact_theory():
-    rows = RunResults(scales.measure(SMALL, "gaussian", 0))
+def test_the_documents_rule_is_log_n_over_d():
+    assert float(scales.rules(16, 64, 2.0)["log n/d"](16, torch.tensor([256.0]))) == pytest.approx(
+        math.log(256) / 16
+    )
+
+
+@pytest.mark.parametrize("condition", ["gaussian", scales.NARROW])
+def test_gaussian_rows_follow_the_exact_theory(condition):
+    rows = RunResults(scales.measure(SMALL, condition, 0))
     for row in rows:
         assert row["entropy"] == pytest.approx(row["theory"], abs=0.25), row
     grown = rows.mean("entropy", rule="1/sqrt d", n=256) - rows.mean(

@@ -36,7 +36,7 @@ def test_an_encoder_has_one_side_and_no_surprise():
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
     found = of_text(BertModel(BertConfig(vocab_size=97, num_hidden_layers=1, **sizes)).eval(), IDS)
     assert found.sides == [Side("text", 0, 17)]
-    assert found.surprise() is None
+    assert found.surprise([]) is None
 
 
 def test_more_tokens_than_the_model_has_positions_are_refused():

@@ -152,6 +152,8 @@ def _backward_block(
         spread = zip(ranges, parts, given[0][1].split(_sizes(ranges), -1), strict=True)
         for keys, part, d_part in spread:
             _mixed(tiler, block, keys, (part.contiguous(), rows), d_part, total)
+    if total.of.keys() <= {"v"}:
+        return  # as key_mass asks: in inference mode nothing could be differentiated
     for name, x in made.items():
         g = flow[name]
         if g is not None:

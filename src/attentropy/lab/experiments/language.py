@@ -37,6 +37,7 @@ TRAINED = (
     ("masked ALiBi", PLAIN),
     ("masked no positions", PLAIN),
     ("causal RoPE", "mixed 1"),
+    ("causal RoPE", "log n/d"),
     ("causal RoPE", "QK-norm"),
     ("causal RoPE", "KeyNorm"),
     ("masked GAU 64 RoPE 100", "mixed 1"),

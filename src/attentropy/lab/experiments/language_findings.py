@@ -8,15 +8,24 @@ from attentropy.lab.subjects.byte_models import PLAIN, TASKS
 
 LOG, PLAN, CLIPPED = (f"{PLAIN}, {how}" for how in ("log n at test", "calibrated", "clipped"))
 AIM = "masked", "GAU RoPE"  # the model nearest to the published one
-LOSSES = {1: 0.0, 2: 6.74, 4: 20.25, 8: 28.15, 16: 31.73}  # published, of 1/sqrt d
-GAINS = {1: -0.16, 2: 4.64, 4: 11.02, 8: 5.03, 16: 2.04}  # published, of log n over it
+# published at https://spaces.ac.cn/archives/8823
+LOSSES = {1: 0.0, 2: 6.74, 4: 20.25, 8: 28.15, 16: 31.73}  # of 1/sqrt d
+GAINS = {1: -0.16, 2: 4.64, 4: 11.02, 8: 5.03, 16: 2.04}  # of log n over it
+TEXT = (
+    "Text: the beginning of Acts in the King James Version, 98,304 bytes as attentropy ships them. "
+    "Models learn from the first 77,824, and all seeds are tested on the same windows of the last "
+    "20,480: causal models by the last 64 bytes of 16 windows, masked ones by 15 % of 8,192 bytes, "
+    "about 1,230, which are the same for all seeds and lengths. The errors are those of training, "
+    "not of the text."
+)
 MIXED = (
     "Mixed stands for 1/sqrt d + beta log n / d with beta = 1. With the documents' 0.1 the scale "
     "would grow by 3 % (masked, d = 64) to 6 % (causal, d = 16) from 1x to 16x, that of log n by "
     "67 and 57 %: too little to be told from 1/sqrt d, and not trained."
 )
 PUBLISHED = (
-    "Published (masked, trained at 64, words, a far larger model of gated units): 1/sqrt d 43.27/"
+    "Published by Su Jianlin (https://spaces.ac.cn/archives/8823; masked, trained at 64, words, a "
+    "far larger model of gated units): 1/sqrt d 43.27/"
     "36.53/23.02/15.12/11.54 and log n 43.11/41.17/34.04/20.15/13.58 at 64/128/256/512/1024."
 )
 CHOSEN = (
@@ -50,7 +59,7 @@ def conclude(results: RunResults) -> list[str]:
         lines += [_model(tested, task, model) for model in tested.where(task=task).values("model")]
     lines += [*_causes(tested), *_settled(tested), *_both_hold(tested), *_others(tested)]
     lines += [*_entropy(tested), *_bag(tested)]
-    return [*lines, MIXED, CHOSEN, PUBLISHED]
+    return [*lines, TEXT, MIXED, CHOSEN, PUBLISHED]
 
 
 def _n(task: str, times: int) -> int:

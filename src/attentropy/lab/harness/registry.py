@@ -19,6 +19,13 @@ HOMES = {
     "alarms": "alarms",
     "dynamics": "dynamics",
     "extend": "contexts.extend",
+    "clusters": "questions.clusters",
+    "weightings": "questions.weightings",
+    "bottleneck": "questions.bottleneck",
+    "additive": "questions.additive",
+    "generalise": "questions.generalise",
+    "ablation": "questions.ablation",
+    "crossing": "questions.crossing",
 }  # name -> file of attentropy.lab.experiments
 
 

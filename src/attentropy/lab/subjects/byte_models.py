@@ -60,12 +60,15 @@ def scale_of(rule: str, task: str, head_dim: int) -> ScaleRule | None:
     """The scale that a model is trained with; None is 1/sqrt d.
 
     Args:
-        rule: name of the rule; "log n" equals 1/sqrt d at the trained length.
+        rule: name of the rule; "log n" equals 1/sqrt d at the trained length, "log n/d" is the
+            documents' rule with kappa = 1, "mixed B" is 1/sqrt d + B log n/d.
         task: "causal" or "masked".
         head_dim: width of a head.
     """
     if rule == "log n":
         return LogLength(head_dim**0.5 / math.log(TASKS[task]))
+    if rule == "log n/d":
+        return LogLength()
     if rule.startswith("mixed "):
         return Mixed(beta=float(rule.removeprefix("mixed ")))
     return None

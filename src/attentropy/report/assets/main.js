@@ -20,7 +20,7 @@ function startScan(payload) {
     { id: "overview", title: "Overview", node: overviewPage(state) },
     { id: "length", title: "Length", node: lengthPage(state) },
     ...(text ? [{ id: "text", title: "Text", node: text.node }] : []),
-    ...(state.other ? [{ id: "compare", title: "Compare", node: comparisonPage(comparisonState({ entries: [state.scan, state.other], statistics: state.statistics }, "compare-")) }] : []),
+    ...(state.other ? [{ id: "compare", title: "Compare", node: comparisonPage(comparisonState({ entries: [state.other, state.scan], statistics: state.statistics }, "compare-")) }] : []),
     { id: "methods", title: "Methods", node: methodsPage(state) },
   ];
   buildShell(state.scan.model.name, pages);

@@ -75,8 +75,7 @@ class LiveText:
         self.layers, self.rows, self.odd = measured(reading, recorder)
         self._calls = [recorder.calls[row.place] for row in self.layers]
         self._lock = threading.Lock()
-        causal = len(reading.sides) > 1 or all(row.causal for row in self.layers)
-        self.surprise = reading.surprise() if causal else None
+        self.surprise = reading.surprise(self.layers)
 
     def table(self) -> TextTable:
         """The text with the means of all heads and of each layer; heads are asked for later."""

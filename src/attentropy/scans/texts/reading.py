@@ -62,9 +62,14 @@ class TokenReading:
         own = source if layer.layer.startswith(f"{_encoder(self.model)}.") else target
         return own, own
 
-    def surprise(self) -> Tensor | None:
-        """-log p of the token after each, [N - 1], NaN on the source; None if none is predicted."""
-        if self.picture is not None:
+    def surprise(self, layers: Sequence[HeadRow]) -> Tensor | None:
+        """-log p of the token after each, [N - 1], NaN on the source; None if none is predicted.
+
+        Args:
+            layers: a row of each; one that looks ahead predicts nothing.
+        """
+        ahead = any(row.kind == "self" and not row.causal for row in layers)
+        if self.picture is not None or (len(self.sides) == 1 and ahead):
             return None
         try:
             if len(self.sides) == 1:

@@ -109,13 +109,12 @@ def view_of(
     layers, rows, odd = measured(reading)
     chosen = choose(rows, most_heads) if heads is None else _checked(heads, layers)
     looks = _looks(reading, layers, chosen)
-    causal = all(row.causal for row in layers if reading.sides_of(row)[0] is reading.sides[-1])
     return TextView(
         ids=reading.ids,
         labels=reading.labels,
         layers=layers,
         rows=rows,
-        surprise=reading.surprise() if causal or len(reading.sides) > 1 else None,
+        surprise=reading.surprise(layers),
         heads=chosen,
         looks=looks,
         left=reading.left,

@@ -61,16 +61,22 @@ static void row_scores(const float* q, int64_t D, const T* k, int64_t stride, in
     int64_t whole = D / W * W, rest = D - whole;
     for (int64_t j = 0; j < keys; j += W) {
         int n = int(std::min<int64_t>(W, keys - j));
+        const T* rows = k + j * stride;
         vf r[W] = {};
-        for (int i = 0; i < n; ++i) {
-            const T* row = k + (j + i) * stride;
-            for (int64_t d = 0; d < whole; d += W) r[i] += load(q + d) * load(row + d);
-            if (rest) r[i] += load(q + whole) * load_part(row + whole, int(rest));
+        if (n == W && !rest) {  // r stays in registers
+            for (int64_t d = 0; d < whole; d += W) {
+                vf x = load(q + d);
+#pragma GCC unroll 16
+                for (int i = 0; i < W; ++i) r[i] += x * load(rows + i * stride + d);
+            }
+        } else {
+            for (int64_t d = 0; d < D; d += W)
+                for (int i = 0; i < n; ++i) {
+                    const T* at = rows + i * stride + d;
+                    r[i] += load(q + d) * (d < whole ? load(at) : load_part(at, int(rest)));
+                }
         }
-        transpose(r);
-        for (int half = W / 2; half; half /= 2)
-            for (int i = 0; i < half; ++i) r[i] += r[i + half];
-        store(s + j, r[0]);
+        store(s + j, sums(r));
     }
 }
 
@@ -181,7 +187,20 @@ struct RowPass {
         for (int64_t d = 0; d < a.Dv; d += 4 * W) {
             int64_t width = std::min<int64_t>(4 * W, a.Dv - d);
             vf acc[4] = {};
-            for (int64_t j = lo; j < hi; ++j) {
+            int64_t j = lo;
+            if (width == 4 * W && !masked) {  // two chains of additions, or each waits for the last
+                vf other[4] = {};
+                for (; j + 2 <= hi; j += 2) {
+                    const T* row = v + j * stride + d;
+#pragma GCC unroll 4
+                    for (int i = 0; i < 4; ++i) {
+                        acc[i] += splat(s[j - lo]) * load(row + i * W);
+                        other[i] += splat(s[j - lo + 1]) * load(row + stride + i * W);
+                    }
+                }
+                for (int i = 0; i < 4; ++i) acc[i] += other[i];
+            }
+            for (; j < hi; ++j) {
                 if (masked && hidden[j - lo]) continue;
                 vf p = splat(s[j - lo]);
                 const T* row = v + j * stride + d;

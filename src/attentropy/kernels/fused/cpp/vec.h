@@ -178,6 +178,19 @@ static inline void transpose_stage(vf (&r)[W]) {
     for (int i = 0; i < W; ++i)
         if (!(i & S)) swap_stage<S>(r[i], r[i + S], std::make_integer_sequence<int, W>{});
 }
+// Lane i of the result is the sum of r[i]: halves of two vectors are added until one is left.
+template <int S = W / 2>
+static inline vf sums(vf (&r)[W]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < S; ++i) {
+        swap_stage<S>(r[i], r[i + S], std::make_integer_sequence<int, W>{});
+        r[i] += r[i + S];
+    }
+    if constexpr (S > 1)
+        return sums<S / 2>(r);
+    else
+        return r[0];
+}
 static inline void transpose(vf (&r)[W]) {
     transpose_stage<1>(r);
     transpose_stage<2>(r);

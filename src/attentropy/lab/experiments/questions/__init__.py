@@ -1,0 +1,1 @@
+"""Open questions of the source documents, each as a small experiment."""
