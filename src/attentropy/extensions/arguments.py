@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.models.losses.reading import device_of, logits_of, read
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import logits_of, read
 
 LAST = 1024  # tokens at the end of a text that are judged, at most
 LEAST = {"to": 2, "trained": 2}

@@ -30,8 +30,8 @@ from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.extensions.screening import Probe, Screened
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.paired import paired
-from attentropy.models.losses.reading import device_of
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from attentropy.extensions.candidates import Setting, plan_of
 from attentropy.extensions.screening import Probe
 from attentropy.models.factors import next_factors, solved
-from attentropy.models.losses.reading import device_of, logits_of, read
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import logits_of, read
 from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.rope.settings import WITH_TEMPERATURE
 from attentropy.models.steer.steer import steer

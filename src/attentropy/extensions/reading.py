@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from attentropy.extensions.candidates import Setting, Task, applied
 from attentropy.extensions.passkeys import Haystack, Question
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.buckets import Bucket, by_position
 from attentropy.models.losses.paired import stretches
-from attentropy.models.losses.reading import device_of, logits_of, read
+from attentropy.models.losses.reading import logits_of, read
 from attentropy.models.losses.tokens import next_token_losses, pieces
 
 CHUNK = 1024

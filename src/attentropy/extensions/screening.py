@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.extensions.candidates import Setting, Task, applied, why_unscaled
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.paired import Paired, stretches
 from attentropy.models.losses.probes import (
     WINDOW,
@@ -15,7 +16,6 @@ from attentropy.models.losses.probes import (
     no_distance,
     windows_of,
 )
-from attentropy.models.losses.reading import device_of
 from attentropy.models.losses.tokens import token_losses
 
 WINDOWS = 3  # for fitting, and as many for judging

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.models.generated import Generation, TokenRow
-from attentropy.models.losses.reading import device_of, has_decoder_beside, logits_of, read
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import has_decoder_beside, logits_of, read
 from attentropy.models.watch import Watch
 
 NO_NEXT = "{name} does not predict the next token, so it cannot go on with a text"

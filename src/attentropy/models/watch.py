@@ -35,10 +35,9 @@ from attentropy.models.intercept import (
 )
 from attentropy.models.intercept.arguments import PADDED, names_of
 from attentropy.models.intercept.by_hand import softmax
-from attentropy.models.intercept.candidates import is_compiled
+from attentropy.models.intercept.candidates import device_of, is_compiled
 from attentropy.models.intercept.census import slip_of
 from attentropy.models.intercept.verify import MODES, is_known
-from attentropy.models.losses.reading import device_of
 from attentropy.models.record import reduce, rows
 from attentropy.models.record.accumulators import Owner, Place, Slot
 from attentropy.models.record.coverage import ModuleCoverage, covered

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.distributed.team import ALONE, Team
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.probes import WINDOW, WINDOWS
-from attentropy.models.losses.reading import device_of, has_decoder_beside
+from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.scans.errors import ScanError

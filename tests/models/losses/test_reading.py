@@ -4,14 +4,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
-from attentropy.models.losses.reading import (
-    device_of,
-    has_decoder_beside,
-    logits_of,
-    read,
-    takes,
-    takes_cache,
-)
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import has_decoder_beside, logits_of, read, takes, takes_cache
 from scans.small_llama import llama
 from scans.tiny import Tiny
 

@@ -86,3 +86,15 @@ def is_compiled(model: nn.Module) -> bool:
         hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
         for module in model.modules()
     )
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the model's first parameter; the CPU if it has none.
+
+    Parameters on the meta device come last: they are elsewhere until a module needs them.
+
+    Args:
+        model: the model, or a part of it.
+    """
+    devices = [p.device for p in model.parameters()] or [torch.device("cpu")]
+    return next((device for device in devices if device.type != "meta"), devices[0])

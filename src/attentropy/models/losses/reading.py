@@ -3,7 +3,6 @@
 import inspect
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 
@@ -41,15 +40,6 @@ def logits_of(output: Any, ids: Tensor) -> Tensor | None:
     if not isinstance(found, Tensor) or found.shape[:2] != ids.shape or found.ndim != 3:
         return None
     return found if found.shape[-1] > int(ids.max()) else None
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """The device of the model's first parameter; the CPU if it has none.
-
-    Parameters on the meta device come last: they are elsewhere until a module needs them.
-    """
-    devices = [p.device for p in model.parameters()] or [torch.device("cpu")]
-    return next((device for device in devices if device.type != "meta"), devices[0])
 
 
 def takes(model: nn.Module, argument: str) -> bool:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.distributed.team import ALONE, Team
-from attentropy.models.losses.reading import device_of, logits_of, read, takes, takes_cache
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import logits_of, read, takes, takes_cache
 
 ROWS = 128  # positions whose logits become float32 at a time
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from attentropy.core.errors import UnsupportedError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.calibrate import calibrate
-from attentropy.models.losses.reading import device_of, has_decoder_beside, read
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError

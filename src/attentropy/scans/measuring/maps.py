@@ -11,7 +11,8 @@ from attentropy.core.results import Stats
 from attentropy.core.statistics import HeadRow
 from attentropy.core.visibility import ALL
 from attentropy.kernels.tiled.logits import row_logits
-from attentropy.models.losses.reading import device_of, read
+from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.reading import read
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.recorder import Recorder

@@ -18,8 +18,9 @@ from attentropy.core.statistics import HeadRow, by_place
 from attentropy.distributed.reduce import Totals, merge
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.intercept import verify
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.buckets import by_position
-from attentropy.models.losses.reading import device_of, logits_of, read
+from attentropy.models.losses.reading import logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
 from attentropy.models.record import reduce
 from attentropy.models.record.coverage import ModuleCoverage

@@ -11,14 +11,9 @@ from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.statistics import HeadRow
 from attentropy.models.continuation import continued
 from attentropy.models.generated import TokenRow
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.probes import position_limit
-from attentropy.models.losses.reading import (
-    device_of,
-    has_decoder_beside,
-    logits_of,
-    read,
-    takes,
-)
+from attentropy.models.losses.reading import has_decoder_beside, logits_of, read, takes
 from attentropy.models.losses.tokens import token_losses
 from attentropy.scans.loading import inputs
 from attentropy.scans.texts.sides import Picture, Side
