@@ -105,6 +105,7 @@ def repaired(wheel, folder):
     return archive
 
 
+@pytest.mark.slow
 def test_sdist_with_a_compiler(sdist, tmp_path):
     if build.unable() is not None or sys.platform != "linux":
         pytest.skip("no fused kernel is compiled here, or not for Linux")

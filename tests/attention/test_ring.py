@@ -136,7 +136,7 @@ def sweep(rank, ranks):
     return len(jobs), failed
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_equal_to_one_process(ranks):
     for result in spawn(sweep, ranks, ranks):
         assert not isinstance(result, str), result

@@ -88,8 +88,13 @@ def graphs():
 
 
 @pytest.mark.parametrize(
-    ("name", "padded", "dynamic"), [("llama", False, None), ("llama", True, True), ("bert", True, None)]
-)  # fmt: skip
+    ("name", "padded", "dynamic"),
+    [
+        pytest.param("llama", False, None, marks=pytest.mark.slow),
+        pytest.param("llama", True, True, marks=pytest.mark.slow),
+        ("bert", True, None),
+    ],
+)
 @torch.no_grad()
 def test_lengths_share_a_graph(name, padded, dynamic):
     pytest.importorskip("transformers")

@@ -105,6 +105,7 @@ def work(rank, port):
         check_adaptive_scales_agree(rank)
         for build in CLIPPED:
             check_clip(rank, build)
+        dist.barrier()  # nobody leaves while another still reads
     finally:
         dist.destroy_process_group()
 

@@ -133,8 +133,17 @@ def test_every_statistic_and_scope_shades_the_text(open_page, page):
 
 
 @whole
-@pytest.mark.parametrize("width", [1440, 1024, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1440, "light"),
+        (390, "dark"),
+        *(
+            pytest.param(width, scheme, marks=pytest.mark.slow)
+            for width, scheme in ((1440, "dark"), (1024, "light"), (1024, "dark"), (390, "light"))
+        ),
+    ],
+)
 def test_the_address_restores_what_was_chosen(open_page, page, width, scheme):
     opened = open_page(page, color_scheme=scheme)
     opened.page.set_viewport_size({"width": width, "height": 900})

@@ -7,7 +7,7 @@ from attentropy.lab.bench import contenders, runner
 CASE = contenders.BenchCase(1, 2, 64, 16)
 
 
-@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("backward", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_contender_is_measured_against_sdpa(backward):
     results = list(runner.measure(CASE._replace(backward=backward), repeat=2, memory=True))
     assert [r.contender for r in results][:2] == ["sdpa", "eager"]
