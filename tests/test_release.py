@@ -123,6 +123,7 @@ def test_sdist_with_a_compiler(sdist, tmp_path):
     works(environment(tmp_path / "empty", wheel), kernel="fused")
 
 
+@pytest.mark.slow
 def test_sdist_without_a_compiler(sdist, tmp_path):
     wheel = make("wheel", tmp_path / "wheel", sdist, **NO_COMPILER)
     works(environment(tmp_path / "empty", wheel), kernel="streaming")

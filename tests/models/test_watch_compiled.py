@@ -144,7 +144,10 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name",
+    ["rotary", *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS if n != "rotary")],
+)
 def test_layers_of_attentropy_are_recorded_as_when_not_compiled(name):
     model, x = LAYERS[name](), torch.randn(3, 11, 32)
     with at.watch(model) as w:

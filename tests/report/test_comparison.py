@@ -59,8 +59,15 @@ def test_one_scan_is_refused(scans):
 
 
 @whole
-@pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1440, "light"),
+        (390, "dark"),
+        pytest.param(1440, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_rows_and_the_slider_in_a_browser(open_page, page, width, scheme):
     opened = open_page(page, color_scheme=scheme)
     opened.page.set_viewport_size({"width": width, "height": 1000})

@@ -243,7 +243,7 @@ def test_tokens_and_heads_are_found_and_back_works(open_page, spoken):
 
 
 @whole
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", [1440, pytest.param(390, marks=pytest.mark.slow)])
 def test_the_text_is_a_tab_of_a_scan(open_page, tmp_path, width):
     model = llama()
     ids = torch.randint(97, (200,), generator=torch.Generator().manual_seed(5))
