@@ -19,6 +19,7 @@ WHOLE = (
     *(
         "test_transport",
         "test_groups",
+        "test_failures",
         "writer_faults",
         "tests/faults/",
     ),  # these and the line above: processes
@@ -30,6 +31,9 @@ WHOLE = (
     *("lab/embedded", "lab/experiments", "lab/claims/", "lab/harness", "report/curves"),
     *("checks_of_torch", "theory/test_gaussian", "theory/test_populations", "theory/test_bounds"),
     *("scans/test_scan.py", "test_remedies", "models/test_scan.py", "scales/test_adaptive"),
+    *("test_page_controls", "test_team", "test_extend", "test_offload", "test_slope"),
+    *("test_calibrate", "test_robustness", "test_kernel_numbers", "test_kernel_dropout"),
+    *("tiled/test_bounded", "layers/test_long", "steer/test_steer", "is_added_by_a_row"),
     *("training/test_monitor.py", "report/test_page.py", "nn/test_losses", "models/zoo/"),
 )
 
