@@ -140,6 +140,7 @@ def test_heads_are_found_limited_and_sorted(show, width, scheme):
     page.fill("#range-low", "2")
     left = 48 - opened.faded()
     page.locator("details.heads summary").click()
+    page.locator("#heads tbody tr").first.wait_for()  # drawn when the table opens
     assert page.locator("#heads tbody tr").count() == left
     page.locator("[data-sort=entropy]").click()
     values = [float(text) for text in page.locator("#heads tbody tr").locator(
