@@ -59,17 +59,16 @@ struct Args {
 // What a watch sums over the rows of a call, after its forward pass; see summary.h.
 struct Summary {
     const int64_t* visible;  // visible keys of each row
-    int64_t seen_counts[3];
+    int64_t visibles[3];
     const uint8_t* counted;  // rows that count; null: all from `start` on
     int64_t counteds[3];
     int64_t start;
     const int64_t* sampled;  // queries whose weights are looked at one by one
     int64_t samples;
-    int64_t is_whole;         // they are all the rows that count
     const int64_t* position;  // of each query among the keys; null: none
     const int64_t* first;     // the first key that anyone sees; null: key 0
     int64_t firsts[1];        // stride of batch entries
-    int64_t step;             // if not whole, the first key is looked at in one row in so many
+    int64_t step;             // the first key is looked at in one row in so many
     double* sums;             // [N + H,H], added to; a negative place is not written
     double* top;              // [H], the largest logit so far
     int64_t at_rows, at_log_visible, at_visible, at_entropy, at_normalized_entropy, at_perplexity;

@@ -17,7 +17,7 @@ struct SampledRow {
     int64_t own;
     int32_t lo, hi;
     vf total{}, square{}, low{}, distance{};
-    float before = 0.0f, first = 0.0f;
+    float before = 0.0f;
 };
 
 static inline vd wide(vf x) { return __builtin_convertvector(x, vd); }
@@ -81,7 +81,7 @@ struct RowSums {
         for (int64_t b = 0; b < a.B; ++b) {
             for (int64_t h = 0; h < a.H; ++h) {
                 every_row(b, h);
-                if (!s.is_whole) first_key(b, h);
+                first_key(b, h);
             }
             if (s.samples) sampled(b);
         }
@@ -106,7 +106,7 @@ struct RowSums {
             for (int l = 0; l < count; ++l) {
                 if (!counts(b, h, i0 + l)) continue;
                 counting[l] = -1;
-                keys[l] = double(at3(s.visible, s.seen_counts, b, h, i0 + l, int64_t(2)));
+                keys[l] = double(at3(s.visible, s.visibles, b, h, i0 + l, int64_t(2)));
                 const T* o = a.out ? at3<T>(a.out, a.outs, b, h, i0 + l) : nullptr;
                 if (o) norm[l] = std::sqrt(dot(o, o, a.Dv));
             }
@@ -228,7 +228,7 @@ struct RowSums {
         row.counts = counts(b, h, i);
         row.top = a.max_logit[at], row.lse = a.lse[at];
         row.per_norm = 1 / std::sqrt(a.collision[at]);
-        row.visible = float(at3(s.visible, s.seen_counts, b, h, i, int64_t(1)));
+        row.visible = float(at3(s.visible, s.visibles, b, h, i, int64_t(1)));
         row.own = s.position ? s.position[i] : 0;
         row.lo = std::max(0, at3(a.lo, a.los, b, h, i, int32_t(0)));
         row.hi = std::min(int32_t(a.K), at3(a.hi, a.his, b, h, i, int32_t(a.K)));
@@ -264,9 +264,8 @@ struct RowSums {
             row.low = z < row.low ? z : row.low;
             row.distance += e * (away < 0 ? -away : away);
         }
-        const int64_t before = row.own - 1 - j0, key = first(b) - j0;
+        const int64_t before = row.own - 1 - j0;
         if (s.position && before >= 0 && before < n) row.before = p[before];
-        if (key >= 0 && key < n) row.first = p[key];
         if (by_distance()) turn(h, j0, n, row, p);
     }
 
@@ -327,7 +326,6 @@ struct RowSums {
             add(s.at_logit_range, h, mean == mean ? -least(row.low) : NONE);
             add(s.at_previous_of_sampled, h, s.position ? row.before : NONE);
             add(s.at_distance, h, s.position ? sum(row.distance) : NONE);
-            if (s.is_whole) add(s.at_sink_mass, h, row.first);
         }
         looked[h] += count;
         add(s.at_sampled_rows, h, count);
