@@ -23,6 +23,7 @@ from attentropy.models.intercept.compute import (
     weights_of,
 )
 from attentropy.models.record.model_masks import causal_from_end, read_table
+from attentropy.models.steer.changes import Change
 from attentropy.models.steer.context_parallel import Spreading
 
 Q, K = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
@@ -98,7 +99,7 @@ def test_weights_that_are_no_softmax_are_not_given():
 def test_a_steered_mask_is_part_of_the_call():
     module = nn.Identity()
     (attached,), untrack = tracking.track([module])
-    attached.steer(at.models.steer.changes.Change(mask=at.lookback(2)))
+    attached.steer(Change(mask=at.lookback(2)))
     asked = ask(module, given())
     untrack()
     want = (at.causal & at.lookback(2)).dense(EXTENT)
