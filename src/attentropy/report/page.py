@@ -25,6 +25,7 @@ SCRIPTS = (
     "heatmap.js",
     "attention_map.js",
     "profile.js",
+    "explained.js",
     "findings.js",
     "filters.js",
     "heads.js",
@@ -40,7 +41,7 @@ SCRIPTS = (
     "text.js",
     "main.js",
 )
-STYLES = ("style.css", "attention_map.css", "text.css")
+STYLES = ("style.css", "explained.css", "attention_map.css", "text.css")
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",

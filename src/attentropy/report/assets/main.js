@@ -3,6 +3,7 @@
 function start() {
   const payload = JSON.parse(document.getElementById("payload").textContent);
   startTheme();
+  startExplanations(payload.explained);
   if (payload.kind === "run") startRun(payload);
   else if (payload.kind === "index") startShelf(payload);
   else if (payload.kind === "text") startText(payload);
