@@ -214,8 +214,8 @@ def _duplicates() -> FindingText:
         name="duplicates",
         meaning="Two heads of a layer look at the same keys with the same weights.",
         measured="The cosine between the weights of two heads, over sampled rows.",
-        threshold=f"More than {LIMITS.likeness:g}, an angle of 6 degrees. Near-uniform heads, sinks and previous-key "
-        "heads are alike by nature and are left out.",
+        threshold=f"More than {LIMITS.likeness:g}, an angle of 6 degrees. Near-uniform heads, "
+        "sinks and previous-key heads are alike by nature and are left out.",
         harmless="Always. Their values may still differ.",
         remedy="One of the two may be merged or pruned; compare the loss.",
         healthy=_healthy(),
@@ -229,8 +229,8 @@ def _positional() -> FindingText:
         meaning="The weights follow the distance alone, whatever the tokens say.",
         measured="The cosine of the weights with the mean weight at each distance, and the share "
         "of the previous key.",
-        threshold=f"A cosine above {LIMITS.positional:g} (an angle of 14 degrees), or a share of the previous key above "
-        "0.9.",
+        threshold=f"A cosine above {LIMITS.positional:g} (an angle of 14 degrees), or a share of "
+        "the previous key above 0.9.",
         harmless="Always. Heads that look at the previous token are useful and common.",
         remedy="Nothing. A fixed window would serve as well, if speed matters.",
         healthy=_healthy(),
