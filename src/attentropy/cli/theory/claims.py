@@ -95,5 +95,5 @@ def _print(measured: "list[tuple[Claim, ClaimResult]]") -> None:
     wrong = sum(not claim.agrees(result) for claim, result in measured)
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     headline = f"{counts.total()} statements of the documents" + (f": {summary}" if summary else "")
-    said = f"{headline}; {own} identities of our own; {wrong} differ from the audit"
-    console.print(told(said))
+    last = f"{headline}; {own} identities of our own; {wrong} differ from the audit"
+    console.print(told(last))
