@@ -132,15 +132,20 @@ def mark(names: list[str]) -> None:
 
 def on_config(config: Any, **_: Any) -> Any:
     """Called by mkdocs first: adds the Chinese pages to the navigation."""
-    config.nav = [*config.nav, {"中文": [_chinese(item) for item in config.nav]}]
+    config.nav = [*config.nav, {"中文": _chinese(config.nav)}]
     return config
 
 
-def _chinese(item: Any) -> Any:
-    (title, inside), *_ = item.items()
-    if isinstance(inside, str):
-        return {TITLES[title]: CHINESE + inside}
-    return {TITLES[title]: [_chinese(one) for one in inside]}
+def _chinese(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same navigation of the Chinese pages; what nobody has translated yet is left out."""
+    found = []
+    for item in items:
+        ((title, inside),) = item.items()
+        if isinstance(inside, list):
+            found.append({TITLES.get(title, title): _chinese(inside)})
+        elif (DOCS / CHINESE / inside).exists():
+            found.append({TITLES.get(title, title): CHINESE + inside})
+    return found
 
 
 def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -
     chinese = path.startswith(CHINESE)
     config.theme["language"] = "zh" if chinese else "en"
     english = page.url.removeprefix(CHINESE) if chinese else page.url
-    both = not path.startswith(ALONE)
+    both = chinese or (DOCS / CHINESE / path).exists()
     config.extra["alternate"] = [
         {"name": "English", "link": english or ".", "lang": "en"},
         {"name": "中文", "link": CHINESE + english if both else CHINESE, "lang": "zh"},
@@ -165,5 +170,7 @@ def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--mark"]:
         mark(sys.argv[2:])
-    for page_name, reason in stale().items():
+    behind = stale()
+    for page_name, reason in behind.items():
         print(f"{page_name}: {reason}")
+    sys.exit(bool(behind))
