@@ -10,7 +10,7 @@ function startExplanations(found) {
 
 const explainLink = (name) =>
   name in explanations
-    ? el("a", { class: "explain-link", href: `#${new URLSearchParams({ explain: name })}`, text: "What this means", "aria-label": `What ${name} means`, onclick: (event) => chooseExplanation(event, name) })
+    ? el("a", { class: "explain-link", href: `#${new URLSearchParams({ explain: name })}`, text: said("What this means"), "aria-label": `${said("What this means")}: ${said(name)}`, onclick: (event) => chooseExplanation(event, name) })
     : null;
 
 function chooseExplanation(event, name) {
@@ -23,19 +23,19 @@ function closeExplanation() {
   document.getElementById("explained")?.close();
 }
 
-const EXPLAINED_PARTS = [["How it is measured", "measured"], ["Threshold, and why", "threshold"], ["When it is harmless", "harmless"], ["What to do", "remedy"]];
+const explainedParts = () => [[said("How it is measured"), "measured"], [said("Threshold, and why"), "threshold"], [said("When it is harmless"), "harmless"], [said("What to do"), "remedy"]];
 
 function openExplanation(name) {
   document.getElementById("explained")?.remove();
   const one = explanations[name];
-  const close = el("button", { class: "icon-button", type: "button", "aria-label": "Close", text: "×", onclick: closeExplanation });
-  const parts = EXPLAINED_PARTS.flatMap(([title, key]) => [el("dt", { text: title }), el("dd", { text: one[key] })]);
+  const close = el("button", { class: "icon-button", type: "button", "aria-label": said("Close"), text: "×", onclick: closeExplanation });
+  const parts = explainedParts().flatMap(([title, key]) => [el("dt", { text: title }), el("dd", { text: said(one[key]) })]);
   const dialog = el(
     "dialog",
-    { id: "explained", class: "card", "aria-label": name },
-    el("div", { class: "card-head" }, el("h2", { text: name }), close),
-    el("p", { text: one.meaning }),
-    el("div", { class: "pictures" }, explainedPicture("Healthy", one.healthy), explainedPicture("With this finding", one.ill)),
+    { id: "explained", class: "card", "aria-label": said(name) },
+    el("div", { class: "card-head" }, el("h2", { text: said(name) }), close),
+    el("p", { text: said(one.meaning) }),
+    el("div", { class: "pictures" }, explainedPicture(said("Healthy head"), one.healthy), explainedPicture(said("With this finding"), one.ill)),
     el("dl", { class: "facts" }, ...parts),
   );
   dialog.addEventListener("close", () => {
@@ -53,6 +53,6 @@ const explainedPicture = (title, picture) =>
   el(
     "figure",
     {},
-    el("img", { src: `data:image/svg+xml,${encodeURIComponent(picture.svg)}`, alt: picture.caption, width: 120, height: 120 }),
-    el("figcaption", {}, el("b", { text: `${title}. ` }), el("span", { text: picture.caption })),
+    el("img", { src: `data:image/svg+xml,${encodeURIComponent(picture.svg)}`, alt: said(picture.caption), width: 120, height: 120 }),
+    el("figcaption", {}, el("b", { text: `${title}: ` }), el("span", { text: said(picture.caption) })),
   );
