@@ -17,7 +17,7 @@ from attentropy.extensions import passkeys
 from attentropy.extensions.candidates import Setting, Task, applied
 from attentropy.extensions.passkeys import Encode
 from attentropy.models.intercept.candidates import device_of
-from attentropy.models.losses.reading import logits_of, read
+from attentropy.models.losses.reading import logits_of, read, takes
 from attentropy.models.rope import rotary, settings
 from attentropy.models.steer.steer import steer
 
@@ -139,7 +139,7 @@ class FarProbe:
 
 
 def losses(model: nn.Module, window: FarWindow) -> Tensor:
-    """The loss of every token but the first, [n - 1].
+    """The loss of every token but the first, [n - 1]; 0 before the plain text.
 
     Args:
         model: a causal model that takes `position_ids`.
@@ -147,10 +147,19 @@ def losses(model: nn.Module, window: FarWindow) -> Tensor:
     """
     device = device_of(model)
     ids = window.ids[None].to(device)
-    places = {"position_ids": window.places[None].to(device), "attention_mask": torch.ones_like(ids)}
-    logits = logits_of(read(model, ids, **places), ids)
+    options: dict[str, Any] = {
+        "position_ids": window.places[None].to(device),
+        "attention_mask": torch.ones_like(ids),
+    }
+    judged = len(window.ids) - int(window.plain.nonzero()[0])
+    kept = judged + 1 if takes(model, "logits_to_keep") else len(window.ids)
+    if kept == judged + 1:
+        options["logits_to_keep"] = kept
+    logits = logits_of(read(model, ids, **options), ids[:, -kept:])
     assert logits is not None
-    return nn.functional.cross_entropy(logits[0, :-1].float(), ids[0, 1:], reduction="none")
+    scores = logits[0, -judged - 1 : -1].float()
+    lost = nn.functional.cross_entropy(scores, ids[0, -judged:], reduction="none")
+    return nn.functional.pad(lost, (len(window.ids) - 1 - judged, 0))
 
 
 def fitted(
