@@ -37,7 +37,10 @@ def test_two_intervals_give_what_the_reference_gives(shape, name):
     call, wanted_call = call_of(tensors, **more), call_of(exact, **more)
     assert call.seen.in_two() is not None
     assert fused.lacks(call) is None
-    got, wanted = attended(call, fused.attend(call)), attended(wanted_call, reference.attend(wanted_call))
+    got, wanted = (
+        attended(call, fused.attend(call)),
+        attended(wanted_call, reference.attend(wanted_call)),
+    )
     torch.testing.assert_close(got.out.double(), wanted.out, rtol=1e-5, atol=2e-6)
     for field in ("entropy", "lse", "max_logit", "collision", "varentropy", "sink_mass"):
         one, two = getattr(got.stats, field), getattr(wanted.stats, field)
@@ -45,7 +48,9 @@ def test_two_intervals_give_what_the_reference_gives(shape, name):
     assert torch.equal(got.stats.argmax, wanted.stats.argmax)
     assert torch.equal(got.stats.visible, wanted.stats.visible)
     for found in (got, wanted):
-        (found.out.square().sum() + found.stats.entropy.sum() + found.stats.varentropy.sum()).backward()
+        (
+            found.out.square().sum() + found.stats.entropy.sum() + found.stats.varentropy.sum()
+        ).backward()
     for one, two in zip(tensors, exact, strict=True):
         torch.testing.assert_close(one.grad.double(), two.grad, rtol=1e-4, atol=2e-5)
 
@@ -55,7 +60,9 @@ def test_two_intervals_give_what_the_reference_gives(shape, name):
 def test_keys_receive_what_the_reference_says(dtype):
     tensors = [x.detach() for x in Shape().tensors(dtype)]
     call = call_of(tensors, mask=MASKS["window with sinks"], sink=torch.zeros(4))
-    exact = call_of([x.double() for x in tensors], mask=MASKS["window with sinks"], sink=torch.zeros(4))
+    exact = call_of(
+        [x.double() for x in tensors], mask=MASKS["window with sinks"], sink=torch.zeros(4)
+    )
     got = fused.key_mass(call)
     torch.testing.assert_close(got.double(), reference.key_mass(exact), rtol=1e-4, atol=1e-5)
     out = fused.attend(call).out

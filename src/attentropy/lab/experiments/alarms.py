@@ -52,9 +52,9 @@ FIRST_SEED = {TUNING: 0, JUDGED: 1000}
 class AlarmsConfig:
     """Adam without weight decay or clipping of gradients.
 
-    Each kind has `tuned` tuning seeds. As many judged seeds also have a fast run, at three times the
-    rate of a healthy one, which is neither meant to diverge nor counted as healthy; the first `ramped`
-    judged seeds have a steep run, to the rate `steep`.
+    Each kind has `tuned` tuning seeds. As many judged seeds also have a fast run, at three times
+    the rate of a healthy one, which is neither meant to diverge nor counted as healthy. The first
+    `ramped` judged seeds have a steep run, to the rate `steep`.
     """
 
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -258,7 +258,8 @@ def conclude(results: RunResults) -> list[str]:
         rows = results.where(seeds=seeds)
         if len(rows):
             lines.append(_healthy(rows, seeds))
-            lines += [_diverging(rows, seeds, r) for r in (DIVERGING, STEEP) if rows.where(regime=r)]
+            tried = [r for r in (DIVERGING, STEEP) if len(rows.where(regime=r))]
+            lines += [_diverging(rows, seeds, regime) for regime in tried]
     for plain, clipped in ((DIVERGING, CLIPPED), (STEEP, STEEP_CLIPPED)):
         runs = results.where(seeds=JUDGED, regime=plain)
         if len(runs):

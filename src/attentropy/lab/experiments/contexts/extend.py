@@ -295,23 +295,37 @@ def conclude(results: RunResults) -> list[str]:
     """
     rules = results.values("rule")
     published = YARN if YARN in rules else LOG_N
-    lines = []
-    for metric, where in (("digits", "tokens"), ("far_digits", "positions of short windows")):
-        what = "the loss of the digits"
-        if metric == "digits" and not results.values("digits"):
-            metric, what = "loss", "loss"
-        for n in sorted(set(results.values("n"))):
-            compared = [(rule, against(results, rule, published, n, metric)) for rule in rules]
-            kept = [(rule, change) for rule, change in compared if change and rule != published]
-            better = [f"{rule} ({change})" for rule, change in kept if change.helps]
-            if kept:
-                said = ", ".join(better) or "nothing"
-                beyond = f"better than {published} by two errors in {what}"
-                lines.append(f"{n} {where}: {beyond}: {said}.")
+    judges = ["digits" if results.values("digits") else "loss", "far_digits"]
+    lines = [
+        line
+        for metric in judges
+        for n in sorted(set(results.values("n")))
+        for line in _compared(results, published, n, metric)
+    ]
     inside = results.over("digits", rule=HALF)
     if inside.size:
         lines.append(f"Inside, at half the trained length: digits {inside.text(3)}.")
     return lines
+
+
+WORDS = {
+    "loss": ("tokens", "loss"),
+    "digits": ("tokens", "the loss of the digits"),
+    "far_digits": ("positions of short windows", "the loss of the digits"),
+}
+
+
+def _compared(results: RunResults, published: str, n: int, metric: str) -> list[str]:
+    """A sentence about everything that was compared at a length; none if nothing was."""
+    where, what = WORDS[metric]
+    rules = [rule for rule in results.values("rule") if rule != published]
+    compared = {rule: against(results, rule, published, n, metric) for rule in rules}
+    kept = {rule: change for rule, change in compared.items() if change is not None}
+    better = [f"{rule} ({change})" for rule, change in kept.items() if change.helps]
+    said = ", ".join(better) or "nothing"
+    return (
+        [f"{n} {where}: better than {published} by two errors in {what}: {said}."] if kept else []
+    )
 
 
 @cache

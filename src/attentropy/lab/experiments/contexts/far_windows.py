@@ -1,7 +1,7 @@
 """Short windows that reach far: passkeys, plain text and questions at positions up to any length.
 
-A window of 1,024 tokens whose positions are spread over 12,288 has the distances of a long text and
-the cost of a short one, so that frequencies and temperatures can be fitted to retrieval by gradients.
+A window of 1,024 tokens whose positions are spread over 12,288 has the distances of a long text
+and the cost of a short one: frequencies and temperatures can be fitted to retrieval by gradients.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,8 +72,8 @@ def far_window(
         ]
     )
     places = _spread(len(ids), found.places, reach, chance)
-    index = torch.arange(len(ids))
-    return FarWindow(ids, places, digits, (index >= len(found.ids) - last) & (index < len(found.ids)))
+    index, end = torch.arange(len(ids)), len(found.ids)
+    return FarWindow(ids, places, digits, (index >= end - last) & (index < end))
 
 
 def _marked(key: int, before: int, answer: int) -> Tensor:
