@@ -88,9 +88,9 @@ class ReadingCost:
             tokens: tokens of the piece.
             length: tokens of the text.
 
-        >>> early, late = (ReadingCost(nn.Linear(2, 2)).share(n, 1024, length=2048) for n in (0, 1024))
-        >>> early, late
-        (0.75, 1.25)
+        >>> cost = ReadingCost(nn.Linear(2, 2))
+        >>> [cost.share(first, 1024, length=2048) for first in (0, 1024)]
+        [0.75, 1.25]
         """
         return (1 + (2 * first + tokens) / self.balance) / (1 + length / self.balance)
 
