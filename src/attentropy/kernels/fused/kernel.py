@@ -14,8 +14,8 @@ from attentropy.core.call import Call, Rows
 from attentropy.core.errors import UnsupportedError
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
-from attentropy.kernels import joined, noise, softmax_results
-from attentropy.kernels.fused import library
+from attentropy.kernels import noise, softmax_results
+from attentropy.kernels.fused import joined, library
 from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
