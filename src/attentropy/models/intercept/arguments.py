@@ -31,17 +31,18 @@ NEAR = 3  # the innermost modules that are asked where keys come from
 
 
 @cache
-def names_of(kind: Any) -> tuple[str, ...]:
-    """Names of the arguments that modules of a class take.
+def names_of(kind: Any) -> dict[str, int]:
+    """Names of the arguments that modules of a class take, with their places.
 
     Args:
         kind: the class of the modules.
     """
     try:
-        names = tuple(signature(kind.forward).parameters)
+        names = list(signature(kind.forward).parameters)
     except (TypeError, ValueError):
-        return ()
-    return names[1:] if names[:1] == ("self",) else names
+        return {}
+    names = names[1:] if names[:1] == ["self"] else names
+    return {name: place for place, name in enumerate(names)}
 
 
 def argument(owner: "Owner", name: str) -> Any:
@@ -53,9 +54,9 @@ def argument(owner: "Owner", name: str) -> Any:
     """
     args, kwargs = owner.given
     value = kwargs.get(name)
-    if value is None and name in owner.names:
-        place = owner.names.index(name)
-        value = args[place] if place < len(args) else None
+    if value is None and args:
+        place = owner.names.get(name)
+        value = args[place] if place is not None and place < len(args) else None
     return value
 
 
@@ -183,12 +184,20 @@ def in_windows(batch: int, queries: int) -> bool:
 
 
 def _batch(owner: "Owner") -> int | None:
-    return next((x.shape[0] for x in _tensors(owner) if x.dim()), None)
+    for x in _tensors(owner):
+        if x.dim():
+            return x.shape[0]
+    return None
 
 
 def _tensors(owner: "Owner") -> Iterator[Tensor]:
     args, kwargs = owner.given
-    return (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+    for x in args:
+        if isinstance(x, Tensor):
+            yield x
+    for x in kwargs.values():
+        if isinstance(x, Tensor):
+            yield x
 
 
 def _is_whole(x: Tensor, batch: int, queries: int) -> bool:
