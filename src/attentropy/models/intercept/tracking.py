@@ -122,6 +122,22 @@ class Tracked:
 
         return undo
 
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Tell the watch that a forward pass of the whole model starts.
+
+        Args:
+            module: the model.
+            args: positional arguments of the call.
+            kwargs: keyword arguments of the call.
+        """
+        if self.recorder is not None and not torch.compiler.is_compiling():
+            self.recorder.begin(module, args, kwargs)
+
+    def end(self) -> None:
+        """Tell the watch that the forward pass has ended, or was ended."""
+        if self.recorder is not None and not torch.compiler.is_compiling():
+            self.recorder.end()
+
 
 def tracked(module: nn.Module | None) -> Tracked | None:
     """What is attached to a module; None if it is neither watched nor steered."""
@@ -230,20 +246,20 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         # what compiles a module is no module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
-        depth, owner, recorder = len(running), attached.owner, attached.recorder
+        depth, owner, starts = len(running), attached.owner, attached.recorder is not None
         try:  # an interrupt may come at any point
             running.append(self)
             if owner is not None:
                 owner.enter(args, kwargs)
-            if recorder is not None and not torch.compiler.is_compiling():
-                recorder.begin(self, args, kwargs)
+            if starts:
+                attached.begin(self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
             del running[depth:]
             if owner is not None:
                 owner.leave()
-            if recorder is not None and not torch.compiler.is_compiling():
-                recorder.end()
+            if starts:
+                attached.end()
 
     return _call_impl
 
