@@ -258,7 +258,7 @@ class Watch:
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
         cross = candidates.looks_like_cross(name, module)
         kind: Any = type(module)
-        names, is_model = names_of(kind), huggingface.is_one(module)
+        names, is_model = names_of(kind), candidates.is_transformers(module)
         told = is_model or not {"attention_mask", *PADDED}.isdisjoint(names)
         owner = Owner(
             name,

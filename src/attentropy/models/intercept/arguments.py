@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from attentropy.kernels.tracing import traced
 from attentropy.models.intercept.tracking import STATE, owner_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def _remembered(
     if torch.compiler.is_compiling() or sizes not in owner.real:
         real = _real(owner)
         fitted = None if real is None else _fitted(real, batch, queries, step=step)
+        if fitted is not None and _is_all(fitted):
+            fitted = None
         if torch.compiler.is_compiling():
             return real is not None, fitted
         owner.real[sizes] = real is not None, fitted
@@ -107,6 +110,13 @@ def _real(owner: "Owner") -> Tensor | None:
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     return None if not owner.is_model and _is_added(mask) else mask != 0
+
+
+def _is_all(real: Tensor) -> bool:
+    """Is nothing padding? Where asking takes no more than a look: on the CPU."""
+    if not real.is_cpu or traced(real) or torch._C._are_functorch_transforms_active():
+        return False
+    return bool(real.all())
 
 
 def _is_added(mask: Tensor) -> bool:

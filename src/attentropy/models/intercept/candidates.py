@@ -1,6 +1,7 @@
 """Which modules of a model may call attention, as their classes and names tell."""
 
 import re
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -176,6 +177,17 @@ def is_compiled(model: nn.Module) -> bool:
         "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
         for module in _walk(model)[1]
     )
+
+
+def has_transformers(model: nn.Module) -> bool:
+    """Is there a transformers model in it? Imports nothing."""
+    return any(is_transformers(module) for module in model.modules())
+
+
+def is_transformers(module: nn.Module | None) -> bool:
+    """Is it a transformers model itself? Imports nothing."""
+    base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
+    return base is not None and isinstance(module, base)
 
 
 def device_of(model: nn.Module) -> torch.device:
