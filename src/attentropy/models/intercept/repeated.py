@@ -31,7 +31,7 @@ KINDS = 64  # of calls of a module that are remembered
 SEEN_ONCE = "seen once"
 
 
-class Prepared(NamedTuple):
+class MaskedPlan(NamedTuple):
     """What a mask and padding make of the plan of a call.
 
     Attributes:
@@ -63,7 +63,7 @@ class Known:
     extent: Extent
     sample: int | None
     elements: int
-    last: tuple[ModelMask | None, Prepared | None] = (None, None)
+    last: tuple[ModelMask | None, MaskedPlan | None] = (None, None)
 
 
 def kind_of(
@@ -176,7 +176,7 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
     last, way = known.last
     if way is None or last is not mask or way.real is not real:
-        way = _prepared(known, mask, real)
+        way = _masked(known, mask, real)
     if way.plan.library is not library.serving:
         return None
     phase, kind = "step" if mask.step else "forward", "cross" if mask.cross else "self"
@@ -187,15 +187,15 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     return way.plan.sum(*tensors, way.summing, (slot.sums, slot.top))
 
 
-def _prepared(known: Known, mask: ModelMask, real: Tensor | None) -> Prepared:
+def _masked(known: Known, mask: ModelMask, real: Tensor | None) -> MaskedPlan:
     """Worked out once for layers that see alike, as long as the same queries are padding."""
-    way: Prepared | None = mask.notes.get(known.kind)
+    way: MaskedPlan | None = mask.notes.get(known.kind)
     if way is None or way.real is not real:
         visible = mask.seen.visible
         chosen = CountedRows.of(mask, visible, real)
         rows = summed_rows(mask, visible, chosen, known.sample, elements=known.elements)
         summing = Summing(rows, known.extent[:3], PLACES)
-        way = mask.notes[known.kind] = Prepared(real, known.plan.seeing(mask.seen), summing)
+        way = mask.notes[known.kind] = MaskedPlan(real, known.plan.seeing(mask.seen), summing)
     if mask.seen.table is None:  # else it would be kept alive
         known.last = mask, way
     return way
