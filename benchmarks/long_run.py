@@ -2,8 +2,8 @@
 
     python -m benchmarks.long_run --samples 1000000 --heads 4 --folder /tmp/long
 
-Writes a run of made-up numbers through `RunStore` (it goes on where it was stopped), then measures in
-new processes, above what the libraries take: the page of the run, one look of `attentropy watch`, the
+Writes a run of made-up numbers through `RunStore` (goes on where it was stopped), then measures in
+new processes, above what the libraries take: the page, one look of `attentropy watch`, the
 list of runs, and with --export the whole as CSV.
 """
 
