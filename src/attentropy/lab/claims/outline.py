@@ -1,8 +1,8 @@
 """The source documents section by section: what does each section here, and what it says itself.
 
 outline.json is the one list: documents with their titles, sections with their headings, what does
-each of them, and the sentence that each claim quotes. The page of sections and the quotations on the
-page of claims are written from it.
+each of them, and the sentence that each claim quotes. The page of sections and the quotations on
+the page of claims are written from it.
 
 >>> quoted("001-(61)").section
 '24. 长序列建模'
