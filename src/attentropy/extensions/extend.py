@@ -342,7 +342,10 @@ class _Extending:
         return counted(self.model, self.listener, work=work, tokens=tokens)
 
     def _reading(self, length: int) -> AbstractContextManager[None]:
-        return counted(self.model, self.listener, work=self._read(length), tokens=length)
+        work = self._read(length)
+        return counted(
+            self.model, self.listener, work=work, tokens=length, cost=self.cost, length=length
+        )
 
     def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():

@@ -73,13 +73,15 @@ class CallPlan:
 
     @classmethod
     def of(cls, call: Call) -> "CallPlan | None":
-        """The plan of a call that the kernel serves; None if inputs have to be converted first.
+        """The plan of a call that the kernel serves in one pass over inputs as they are, or None.
 
         Args:
             call: a resolved call, whose other tensors nobody writes to or differentiates.
         """
         lib = fused.loaded()
         ready = fused.readable(call, lib)
+        if call.seen.predicate is not None:  # two intervals are two passes
+            return None
         if any(_differ(*pair) for pair in zip(ready[:3], call[:3], strict=True)):
             return None
         q, k, v = call[:3]

@@ -68,7 +68,7 @@ def serves(call: Call) -> bool:
     """
     if call.relative is not None or call.slopes is not None or call.sink is not None:
         return False
-    return lacks(call) is None
+    return call.seen.predicate is None and lacks(call) is None
 
 
 def fields(rows: SummedRows, shape: tuple[int, ...], places: Iterable[str]) -> dict[str, Words]:
