@@ -38,8 +38,13 @@ def test_pages_are_there():
             assert (DOCS / name.removeprefix("page:")).is_file()
 
 
-def test_the_committed_page_is_the_one_of_the_list():
-    assert (DOCS / "sections.md").read_text(encoding="utf-8") == sections_page.render()
+@pytest.mark.parametrize(("language", "name"), [("en", "sections.md"), ("zh", "zh/sections.md")])
+def test_the_committed_pages_are_those_of_the_list(language, name):
+    assert (DOCS / name).read_text(encoding="utf-8") == sections_page.render(language)
+
+
+def test_the_chinese_page_has_chinese_verdicts():
+    assert "001-(61) (不成立)" in sections_page.render("zh")
 
 
 def test_every_claim_and_every_experiment_is_on_the_page():

@@ -1,6 +1,8 @@
 """The page from every section of the documents to what does it here, and back.
 
-python -m attentropy.lab.claims.sections_page [docs/sections.md]
+python -m attentropy.lab.claims.sections_page [docs]
+
+writes sections.md and zh/sections.md.
 """
 
 import sys
@@ -11,7 +13,9 @@ from typing import Any
 from attentropy.lab.claims.outline import SourceDocument, documents, done_by
 from attentropy.lab.claims.registry import table
 
-_HEAD = """# From the documents to the library, and back
+_WORDS: dict[str, dict[str, Any]] = {
+    "en": {
+        "head": """# From the documents to the library, and back
 
 Written by `python -m attentropy.lab.claims.sections_page`; do not edit.
 
@@ -19,7 +23,28 @@ Five Chinese documents are the source of this library. The first tables lead fro
 sections, under its own heading, to the function, command, figure or experiment that does it, and to
 the statements that were [measured](claims.md); the last one leads from those back to the sections.
 Headings of references and of code are left out.
-"""
+""",
+        "columns": "| section | about | done by | measured |\n|---|---|---|---|",
+        "original": "original",
+        "back": "## Back\n\n| here | sections |\n|---|---|",
+        "verdicts": {},
+    },
+    "zh": {
+        "head": """<!-- written by python -m attentropy.lab.claims.sections_page -->
+
+# 从文档到本库，再从本库到文档
+
+本库源自五篇中文文档。前面的表从各篇的每一节（标题照原文）指向实现它的函数、命令、图或实验，
+以及逐条[核查过的论断](claims.md)；最后一张表从这些反查各节。参考文献和代码的标题从略。
+""",
+        "columns": "| 章节 | 由什么实现 | 核查过的论断 |\n|---|---|---|",
+        "original": "原文",
+        "back": "## 反查\n\n| 本库 | 章节 |\n|---|---|",
+        "verdicts": {
+            "holds": "成立", "cond": "有条件成立", "approx": "近似成立", "false": "不成立"
+        },
+    },
+}  # fmt: skip
 _ROOMS = {
     "core.masks": "masks.md",
     "core.scales": "parts.md",
@@ -72,39 +97,62 @@ def _page(name: str) -> str:
     return next(page for room, page in _ROOMS.items() if home.startswith(room))
 
 
-def render() -> str:
-    """The whole page as Markdown."""
-    parts = [_HEAD, *(_document(one) for one in documents()), _back()]
+def render(language: str = "en") -> str:
+    """The whole page as Markdown.
+
+    Args:
+        language: "en" or "zh".
+    """
+    words = _WORDS[language]
+    parts = [words["head"], *(_document(one, language) for one in documents()), _back(words)]
     return "\n".join(parts)
 
 
-def _document(document: SourceDocument) -> str:
-    title = f"《{document.title}》"
-    where = f" ([original]({document.address}))" if document.address else ""
-    lines = [f"## {title}\n", f"{document.about[0].upper()}{document.about[1:]}{where}.\n"]
-    lines += ["| section | about | done by | measured |", "|---|---|---|---|"]
+def _document(document: SourceDocument, language: str) -> str:
+    words = _WORDS[language]
+    where = f" ([{words['original']}]({document.address}))" if document.address else ""
+    said = f"{document.about[0].upper()}{document.about[1:]}{where}.\n"
+    if language == "zh":
+        said = f"{_source(document)}\n"
+    lines = [f"## 《{document.title}》\n", said, words["columns"]]
     for section in document.sections:
         by = ", ".join(map(linked, section.by))
-        measured = ", ".join(_claim(id_) for id_ in section.quotes) or "-"
-        lines.append(f"| {section.title} | {section.about} | {by} | {measured} |")
+        measured = ", ".join(_claim(id_, words) for id_ in section.quotes) or "-"
+        about = f" {section.about} |" if language == "en" else ""
+        lines.append(f"| {section.title} |{about} {by} | {measured} |")
     return "\n".join(lines) + "\n"
 
 
-def _claim(id_: str) -> str:
-    return f"{id_} ({table()[id_].expected})"
+def _source(document: SourceDocument) -> str:
+    """Where a document was published, in Chinese."""
+    if document.address:
+        return f"原文见 <{document.address}>。"
+    return "来源不详" + (
+        "，原文没有总标题，这里用的是其小标题。" if document.key == "003" else "。"
+    )
 
 
-def _back() -> str:
-    lines = ["## Back\n", "| here | sections |", "|---|---|"]
+def _claim(id_: str, words: dict[str, Any]) -> str:
+    verdict = table()[id_].expected
+    return f"{id_} ({words['verdicts'].get(verdict, verdict)})"
+
+
+def _back(words: dict[str, Any]) -> str:
+    lines = [words["back"]]
     for name, places in done_by().items():
         said = "; ".join(f"《{title}》 {heading}" for title, heading in places)
         lines.append(f"| {linked(name)} | {said} |")
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the page in both languages below the folder named, docs by default."""
     import attentropy.lab.claims  # noqa: F401, fills the table
 
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/sections.md")
-    target.write_text(render(), encoding="utf-8")
-    print(target)
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    for language, name in (("en", "sections.md"), ("zh", "zh/sections.md")):
+        (folder / name).write_text(render(language), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
