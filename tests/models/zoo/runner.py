@@ -2,6 +2,7 @@
 census goes on where it ended.
 """
 
+import hashlib
 import json
 import multiprocessing
 import resource
@@ -11,14 +12,29 @@ from pathlib import Path
 
 import torch
 
+import attentropy
 from tests.models.zoo.census import Entry, Record, trial
 
+ROOMS = "core", "kernels", "attention", "models"  # that a watched or steered pass runs through
 MEMORY = 8 << 30  # bytes of a process
 PATIENCE = 20  # seconds of waiting for each second of CPU time, on a busy machine
 
 
+def state():
+    """Eight digits that name the sources of the rooms that a watched pass runs through."""
+    root = Path(attentropy.__file__).parent
+    files = (
+        f for room in ROOMS for kind in ("py", "cpp", "h") for f in root.glob(f"{room}/**/*.{kind}")
+    )
+    told = hashlib.sha256()
+    for file in sorted(files):
+        told.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return told.hexdigest()[:8]
+
+
 def run(chosen, cache, *, seconds=60, jobs=1, again=False):
-    """Try the chosen entries that the cache lacks, and yield the records of all.
+    """Try the chosen entries that the cache lacks, and yield the records of all; those tried now
+    have the state of the code.
 
     Args:
         chosen: entries to try.
@@ -33,11 +49,13 @@ def run(chosen, cache, *, seconds=60, jobs=1, again=False):
     yield from (done[entry.architecture] for entry in chosen if entry.architecture in done)
     if todo:
         trial(Entry("bert", ("BertModel",)))  # imports what all trials need, before they start
+    now = state()
     with ThreadPoolExecutor(jobs) as pool:
         for ended in as_completed([pool.submit(alone, entry, seconds) for entry in todo]):
+            record = {**ended.result(), "state": now}
             with cache.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(ended.result()) + "\n")
-            yield ended.result()
+                file.write(json.dumps(record) + "\n")
+            yield record
 
 
 def cached(cache):

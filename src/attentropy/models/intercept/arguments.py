@@ -129,8 +129,10 @@ def from_elsewhere(queries: int, keys: int) -> bool | None:
         queries: number of queries.
         keys: number of keys.
     """
-    if torch.compiler.is_compiling():
-        return None
+    if torch.compiler.is_compiling():  # torch.nn.MultiheadAttention is told by its class alone
+        own = STATE.running[-1] if STATE.running else None
+        told = isinstance(own, nn.MultiheadAttention) and owner_of(own) is not None
+        return _told(owner_of(own), own, queries, keys) if told else None
     for module in reversed(STATE.running[-NEAR:]):
         owner = owner_of(module)
         told = None if owner is None else _told(owner, module, queries, keys)
