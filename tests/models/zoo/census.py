@@ -2,6 +2,7 @@
 small, and tried.
 """
 
+import importlib
 import re
 import time
 import warnings
@@ -126,12 +127,11 @@ def built(entry, dtypes=DTYPES):
 
 
 def _of_transformers(entry, name, level, dtype):
-    import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     torch.manual_seed(7)
     torch.set_default_dtype(dtype)
-    kind = getattr(transformers, name)
+    kind = _class(name, entry.architecture)
     config = small(CONFIG_MAPPING[entry.architecture], level)
     config._experts_implementation = "eager"  # grouped products have no double
     count = _parameters(kind, config)
@@ -143,6 +143,17 @@ def _of_transformers(entry, name, level, dtype):
     with torch.no_grad():
         inputs = fitted(model, lambda batch: _forward(model, batch))
     return Subject(model, lambda: _forward(model, inputs), dtype, fed=list(inputs))
+
+
+def _class(name, architecture):
+    """A class of models; some are not among the names of the package."""
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if hasattr(transformers, name):
+        return getattr(transformers, name)
+    home = CONFIG_MAPPING[architecture].__module__.replace("configuration_", "modeling_")
+    return getattr(importlib.import_module(home), name)
 
 
 def _other(entry, dtype):
