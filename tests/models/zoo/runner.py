@@ -15,20 +15,23 @@ import torch
 import attentropy
 from tests.models.zoo.census import Entry, Record, trial
 
-ROOMS = "core", "kernels", "attention", "models"  # that a watched or steered pass runs through
+PARTS = (
+    "kernels/**/*",
+    "models/intercept/**/*",
+    "models/record/*",
+    "models/steer/*",
+    "models/watch.py",
+)
 MEMORY = 8 << 30  # bytes of a process
 PATIENCE = 20  # seconds of waiting for each second of CPU time, on a busy machine
 
 
 def state():
-    """Eight digits that name the sources of the rooms that a watched pass runs through."""
-    root = Path(attentropy.__file__).parent
-    files = (
-        f for room in ROOMS for kind in ("py", "cpp", "h") for f in root.glob(f"{room}/**/*.{kind}")
-    )
-    told = hashlib.sha256()
-    for file in sorted(files):
-        told.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    """Eight digits that name the sources that watch, steer and measure."""
+    root, told = Path(attentropy.__file__).parent, hashlib.sha256()
+    for file in sorted({file for part in PARTS for file in root.glob(part)}):
+        if file.suffix in (".py", ".cpp", ".h"):
+            told.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
     return told.hexdigest()[:8]
 
 
