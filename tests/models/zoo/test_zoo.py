@@ -215,6 +215,11 @@ def test_the_state_follows_the_sources(tmp_path, monkeypatch):
     before = runner.state()
     (tmp_path / "__init__.py").write_text("y")
     assert runner.state() == before
+    (tmp_path / "models/watch.py").write_text('"""A docstring."""\nx  # a comment')
+    assert runner.state() == before
+    (tmp_path / "models/watch.py").write_text("y")
+    assert runner.state() != before
+    (tmp_path / "models/watch.py").write_text("x")
     (tmp_path / "kernels/fused/cpp/row.h").write_text("y")
     assert runner.state() != before
 
