@@ -42,6 +42,11 @@ def test_the_phrase_that_says_more_is_taken():
     assert zh("this is far from that.") == "长"
 
 
+def test_a_place_for_a_number_says_more_than_one_for_anything():
+    zh = Phrases({"{n} of {text}": "文", "{n:number} of {m:number}": "数"})
+    assert (zh("3 of 4"), zh("3 of them")) == ("数", "文")
+
+
 def test_sentences_are_told_one_by_one():
     zh = Phrases({"A is 1.": "甲。", "B is 2.": "乙。"})
     assert zh("A is 1. B is 2.") == "甲。乙。"

@@ -40,7 +40,7 @@ class Phrases:
 
     def __init__(self, table: Mapping[str, str]) -> None:
         self._whole = {text: said for text, said in table.items() if not PLACE.search(text)}
-        places = sorted((text for text in table if PLACE.search(text)), key=_letters, reverse=True)
+        places = sorted((text for text in table if PLACE.search(text)), key=_says, reverse=True)
         self._parts = [(_pattern(text), _kinds(text), table[text]) for text in places]
 
     def __call__(self, text: str) -> str:
@@ -79,9 +79,9 @@ class Phrases:
         return "".join(one or f"{part} " for one, part in zip(said, parts, strict=True)).strip()
 
 
-def _letters(phrase: str) -> int:
-    """Characters of a phrase outside of its places: what has more says more."""
-    return len(PLACE.sub("", phrase))
+def _says(phrase: str) -> tuple[int, int]:
+    """How much a phrase says: characters outside of its places, then places for numbers alone."""
+    return len(PLACE.sub("", phrase)), sum(place[2] in INSIDE for place in PLACE.finditer(phrase))
 
 
 def _kinds(phrase: str) -> dict[str, str | None]:

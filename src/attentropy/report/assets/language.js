@@ -26,11 +26,12 @@ function switchLanguage() {
 }
 
 function readPhrases(table) {
-  const letters = (phrase) => phrase.replace(PLACE, "").length;
+  // how much a phrase says: characters outside of its places, then places for numbers alone
+  const says = (phrase) => phrase.replace(PLACE, "").length + [...phrase.matchAll(PLACE)].filter(([, , kind]) => INSIDE[kind]).length / 1000;
   const [whole, parts] = [[], []];
   for (const entry of Object.entries(table)) (entry[0].match(PLACE) ? parts : whole).push(entry);
   languageState.known = new Map(whole);
-  languageState.patterns = parts.sort((a, b) => letters(b[0]) - letters(a[0])).map(([phrase, translation]) => ({ ...patternOf(phrase), translation }));
+  languageState.patterns = parts.sort((a, b) => says(b[0]) - says(a[0])).map(([phrase, translation]) => ({ ...patternOf(phrase), translation }));
 }
 
 function patternOf(phrase) {
