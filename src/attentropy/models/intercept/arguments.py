@@ -142,8 +142,12 @@ def from_elsewhere(queries: int, keys: int) -> bool | None:
         queries: number of queries.
         keys: number of keys.
     """
-    if torch.compiler.is_compiling():
-        return None
+    if torch.compiler.is_compiling():  # what is given to other modules may be of any kind
+        own = STATE.running[-1] if STATE.running else None
+        owner = owner_of(own)
+        if owner is None or not isinstance(own, nn.MultiheadAttention):
+            return None
+        return _told(owner, own, queries, keys)
     for module in reversed(STATE.running[-NEAR:]):
         owner = owner_of(module)
         told = None if owner is None else _told(owner, module, queries, keys)
