@@ -32,8 +32,9 @@ def minilm(weights: Path, folder: Path) -> str:
     """The report of a healthy encoder."""
     text = ROOT / "README.md"
     model = str((weights / MINILM).resolve())
-    attentropy("scan", model, "--text", str(text), "--lengths", "64,128,256,512", cwd=folder)
-    return "attentropy-report/report.html"
+    options = ("--text", str(text), "--lengths", "64,128,256,512", "--out", "scan")
+    attentropy("scan", model, *options, cwd=folder)
+    return "scan/report.html"
 
 
 def words(weights: Path, folder: Path) -> str:
