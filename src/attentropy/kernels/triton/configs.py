@@ -58,16 +58,16 @@ HALF: dict[str, dict[int, Rows]] = {
     },
     "forward": {
         80: {
-            16: TileSizes(64, 64, 4, 3, registers=168),
-            32: TileSizes(64, 64, 4, 3, registers=168),
-            64: TileSizes(64, 64, 4, 3),
+            16: TileSizes(128, 64, 4, 3),
+            32: TileSizes(128, 64, 4, 3),
+            64: TileSizes(128, 64, 4, 3),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(64, 32, 8, 2),
         },
         90: {
-            16: TileSizes(64, 64, 4, 3, registers=168),
-            32: TileSizes(64, 64, 4, 3, registers=168),
-            64: TileSizes(64, 64, 4, 3, registers=168),
+            16: TileSizes(128, 64, 8, 3, registers=128),
+            32: TileSizes(128, 64, 8, 3, registers=128),
+            64: TileSizes(128, 64, 8, 3, registers=128),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(128, 32, 8, 2),
         },

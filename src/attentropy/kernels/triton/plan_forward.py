@@ -31,7 +31,7 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
     group = H // problem.call.k.shape[1] if decoding else 1
-    wanted = wanted_of(problem)
+    wanted = wanted_of(problem.call.computed)
     tiles = problem.tiles("decode" if decoding else "forward" if wanted else "bare forward")
 
     def blocks(block: int) -> int:
@@ -63,9 +63,9 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     return launches, written
 
 
-def wanted_of(problem: Problem) -> int:
-    """The statistics that a call asks for, as bits."""
-    return sum(bit for name, bit in BITS.items() if name in problem.call.computed)
+def wanted_of(asked: frozenset[str]) -> int:
+    """The statistics that are asked for, as bits."""
+    return sum(bit for name, bit in BITS.items() if name in asked)
 
 
 def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:

@@ -25,11 +25,11 @@ from attentropy.kernels.triton.device.tiles import (
     add_seen,
     dot,
     load,
-    load_at,
+    load_next,
     narrow,
-    places,
     product,
     spoiled,
+    walk,
 )
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
@@ -46,22 +46,19 @@ def sweep(
     Without EDGE there is no gap, scales are positive, and pointers move on from tile to tile.
     """
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
-    start = (begin + tl.arange(0, TILE)).to(tl.int64)
-    k_at = places(k, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_D))
-    v_at = places(v, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_V))
+    k_at, k_steps = walk(k, row[0], hk, begin, TILE, BLOCK_D)
+    v_at, v_steps = walk(v, row[0], hk, begin, TILE, BLOCK_V)
     for step in range(begin, end - gap, TILE):
         first = step + tl.where(step >= skip, gap, 0) if EDGE else step
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         theirs = (row[0], hk, key.to(tl.int64), inside)
-        if EDGE:
-            k_at = places(k, theirs, tl.arange(0, BLOCK_D))
-            v_at = places(v, theirs, tl.arange(0, BLOCK_V))
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
         else:
-            x = dot(q_tile, tl.trans(load_at(k_at, inside, D, EDGE)), PRECISION)
+            k_tile = load_next(k, theirs, k_at, k_steps, D, BLOCK_D, EDGE)
+            x = dot(q_tile, tl.trans(k_tile), PRECISION)
         if EDGE and not SAFE:
             x *= sign_of(row, terms)
         s, seen, _ = final(x, row, j, terms, EDGE)
@@ -77,7 +74,7 @@ def sweep(
             p = narrow(p, v.ptr.dtype.element_ty)
             acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
         else:
-            v_tile = load_at(v_at, inside, DV, EDGE)
+            v_tile = load_next(v, theirs, v_at, v_steps, DV, BLOCK_V, EDGE)
             acc = dot(narrow(p, v_tile.dtype), v_tile, PRECISION, acc * alpha)
         if not EDGE:
             k_at += TILE * k.i
@@ -101,7 +98,7 @@ def sign_of(row, terms):
 @triton.jit
 def forward_of(row):
     """1 for rows whose scale is positive, [M,1]; a dead row counts as such."""
-    return tl.where((row[4] > 0) | ~row[3], 1, 0)
+    return tl.where(tl.where(row[3], row[4], 1.0) > 0, 1, 0)
 
 
 @triton.jit
@@ -129,7 +126,7 @@ def loudest_key(
         found = lowest < NOWHERE
         value, place = tl.full((BLOCK,), HIDDEN, tl.float32), tl.full((BLOCK,), NOWHERE, tl.int32)
         for step in range(0, TILE // SLOTS):
-            key = tl.where(found, lowest, 0) + step // PAIR * OCTET + step % PAIR
+            key = tl.where(found, lowest, 0) + step + step // PAIR * (OCTET - PAIR)
             asked = found & (key < terms.keys)
             theirs = (row[0], hk, key.to(tl.int64), asked)
             x = tl.sum(q_tile * load(k, theirs, D, BLOCK_D, True).to(tl.float32), 1)

@@ -112,7 +112,7 @@ def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexp
 
     Hidden logits are -inf. `unit` is that of the rows, one number or [M,1], and positive. Returns
     the unnormalised weights of the tile, the factor of the accumulator [M,1], and the slots. A
-    visible logit of -inf makes t NaN unless HIDES: `absorb_safely` does not.
+    visible logit of -inf makes sums NaN unless HIDES: `absorb_safely` does not.
     """
     m, l, t, u, c, best, since = slots
     SUMMED: tl.constexpr = (ENTROPY | VARENTROPY | COLLISION) & WANTED
@@ -126,10 +126,10 @@ def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexp
         largest = tl.max(peaks_of(r), 1)
     else:
         largest = tl.max(r, 1)
-    sunk = largest == HIDDEN
     if HIDES:
-        sunk = sunk & (tl.max(seen.to(tl.int32), 1) > 0)
-    m_next = tl.maximum(m, tl.where(sunk, LOWEST, largest))
+        sunk = (largest == HIDDEN) & (tl.max(seen.to(tl.int32), 1) > 0)
+        largest = tl.where(sunk, LOWEST, largest)
+    m_next = tl.maximum(m, largest)
     fall = fall_of(m, m_next, unit)
     pivot = (tl.where(m_next == HIDDEN, 0.0, m_next) if HIDES else m_next)[:, None]
     alpha = tl.exp2(fall)

@@ -59,3 +59,13 @@ _SMALL = dict.fromkeys((16, 32, 64, 128, 256), TileSizes(64, 32, 4, 2)) | {
 }
 STICKS = {False: _HALF, True: {kernel: {80: _SMALL, 90: _SMALL} for kernel in _HALF}}
 """By whether inputs are float32 (multiplied in tf32), kernel, architecture and width."""
+
+_PAIRS = dict.fromkeys((16, 32, 64, 128, 256), TileSizes(64, 64, 4, 2)) | {
+    128: TileSizes(128, 32, 8, 2),
+    256: TileSizes(64, 32, 8, 1),
+}
+LADEN_STICKS = {
+    False: {kernel: {80: _PAIRS, 90: _PAIRS} for kernel in _HALF},
+    True: STICKS[True],
+}
+"""As STICKS, where something is read for every pair."""
