@@ -58,8 +58,8 @@ HALF: dict[str, dict[int, Rows]] = {
     },
     "forward": {
         80: {
-            16: TileSizes(128, 64, 4, 3),
-            32: TileSizes(128, 64, 4, 3),
+            16: TileSizes(64, 64, 4, 3, registers=168),
+            32: TileSizes(64, 64, 4, 3, registers=168),
             64: TileSizes(128, 64, 4, 3),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(64, 32, 8, 2),

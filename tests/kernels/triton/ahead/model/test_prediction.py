@@ -13,7 +13,7 @@ from attentropy.kernels.triton.ahead.model.prediction import (
     check,
     predict,
 )
-from attentropy.kernels.triton.ahead.model.sticks import STICKS
+from attentropy.kernels.triton.ahead.model.sticks import LADEN_STICKS, STICKS
 from attentropy.kernels.triton.configs import WIDTHS
 from tests.kernels.triton.device.helpers import interpreted
 
@@ -42,7 +42,7 @@ def test_the_interpreter_compiles_nothing():
 
 
 def test_every_case_has_a_measuring_stick():
-    for sticks in STICKS.values():
+    for sticks in (*STICKS.values(), *LADEN_STICKS.values()):
         for kernel in PRODUCTS:
             for arch in (80, 90):
                 assert sorted(sticks[kernel][arch]) == list(WIDTHS)
