@@ -7,14 +7,16 @@ import sys
 import pytest
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.kernels.triton.ahead.cases import CompiledCase
 from attentropy.kernels.triton.ahead.model.prediction import (
     PRODUCTS,
     SpeedPrediction,
     check,
     predict,
+    usual_tiles,
 )
 from attentropy.kernels.triton.ahead.model.sticks import LADEN_STICKS, STICKS
-from attentropy.kernels.triton.configs import WIDTHS
+from attentropy.kernels.triton.configs import HALF, INTERPRETED, LADEN, WIDTHS
 from tests.kernels.triton.device.helpers import interpreted
 
 linux = pytest.mark.skipif(
@@ -46,6 +48,19 @@ def test_every_case_has_a_measuring_stick():
         for kernel in PRODUCTS:
             for arch in (80, 90):
                 assert sorted(sticks[kernel][arch]) == list(WIDTHS)
+
+
+@pytest.mark.parametrize(
+    ("feature", "asked", "want"),
+    [
+        ("causal", {"entropy"}, HALF["forward"][90][64]),
+        ("causal", {"lse"}, HALF["bare forward"][90][64]),
+        ("float bias", {"entropy"}, LADEN["forward"][64]),
+    ],
+)
+def test_a_prediction_has_the_tiles_of_its_call(feature, asked, want):
+    case = CompiledCase("forward", 64, "bfloat16", INTERPRETED, feature)
+    assert usual_tiles(case, arch=90, asked=frozenset(asked)) == want
 
 
 PROGRAM = """

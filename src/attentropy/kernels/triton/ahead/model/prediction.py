@@ -111,7 +111,7 @@ def predict(
     check(arch=arch, width=width, dtype=dtype)
     padded = min(n for n in WIDTHS if n >= width)
     precise = dtype == "float32"
-    tiles = tiles or _usual_tiles(
+    tiles = tiles or usual_tiles(
         CompiledCase(kernel, width, dtype, INTERPRETED, feature), arch=arch, asked=asked
     )
     launch = launch_of(CompiledCase(kernel, width, dtype, tiles, feature), asked=asked)
@@ -137,8 +137,14 @@ def predict(
     )
 
 
-def _usual_tiles(case: CompiledCase, *, arch: int, asked: frozenset[str]) -> TileSizes:
-    """The tile sizes that a case has on a card."""
+def usual_tiles(case: CompiledCase, *, arch: int, asked: frozenset[str]) -> TileSizes:
+    """The tile sizes that a case has on a card, in place of its own.
+
+    Args:
+        case: kernel, width, dtype and feature.
+        arch: compute capability of the card.
+        asked: the statistics that the forward pass computes.
+    """
     made = problem(case)
     bare = case.kernel == "forward" and not wanted_of(asked)
     return best_sizes(
