@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attentropy.cli.failures import needs
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.lab.harness.experiment import Experiment
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="What it reads: ids in a .npy file, by default the sample text.",
 )
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path, exists=True),
+    help="What extrapolate/words learns: a file, or the .pod, .rst and .txt files of a folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(
     name: str,
@@ -34,6 +40,7 @@ def command(
     resume: bool,
     model: str | None,
     tokens: Path | None,
+    text: Path | None,
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, or `list` all of them.
@@ -63,13 +70,15 @@ def command(
     options = tuple[str, ...]()
     if model is not None or tokens is not None:
         experiment, options = _given(experiment, model, tokens)
+    if text is not None:
+        experiment, options = _reading(experiment, text), (*options, "--text", str(text))
     where = out or _default(name, quick=quick)
     run(RunPlan(experiment, quick=quick, seeds=chosen, options=options), where, resume=resume)
     if as_json:
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return
     Console().print(Markdown((where / SUMMARY).read_text(encoding="utf-8")))
-    click.echo(f"written to {where}")
+    click.echo(told(f"written to {where}"))
 
 
 def _seeds(text: str) -> int | tuple[int, ...]:
@@ -105,6 +114,15 @@ def _given(
     return experiment.on(given), (*options, *(["--tokens", str(tokens)] if tokens else []))
 
 
+def _reading(experiment: "Experiment", text: Path) -> "Experiment":
+    """The experiment on a text of the user's."""
+    from attentropy.core.errors import ArgumentError
+
+    if experiment.reads is None:
+        raise ArgumentError("--text", "left out: only extrapolate/words takes one", str(text))
+    return experiment.reads(text)
+
+
 def _default(name: str, *, quick: bool) -> Path:
     return Path("lab-results") / (name.replace("/", "-") + ("-quick" if quick else ""))
 
@@ -117,4 +135,4 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps(rows))
         return
     for experiment in all_experiments():
-        click.echo(f"{experiment.name:26} {experiment.question}")
+        click.echo(f"{experiment.name:26} {told(experiment.question)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from attentropy.kernels.tracing import traced
 from attentropy.models.intercept.tracking import STATE, owner_of
 
 if TYPE_CHECKING:
@@ -31,17 +32,18 @@ NEAR = 3  # the innermost modules that are asked where keys come from
 
 
 @cache
-def names_of(kind: Any) -> tuple[str, ...]:
-    """Names of the arguments that modules of a class take.
+def names_of(kind: Any) -> dict[str, int]:
+    """Names of the arguments that modules of a class take, with their places.
 
     Args:
         kind: the class of the modules.
     """
     try:
-        names = tuple(signature(kind.forward).parameters)
+        names = list(signature(kind.forward).parameters)
     except (TypeError, ValueError):
-        return ()
-    return names[1:] if names[:1] == ("self",) else names
+        return {}
+    names = names[1:] if names[:1] == ["self"] else names
+    return {name: place for place, name in enumerate(names)}
 
 
 def argument(owner: "Owner", name: str) -> Any:
@@ -53,9 +55,9 @@ def argument(owner: "Owner", name: str) -> Any:
     """
     args, kwargs = owner.given
     value = kwargs.get(name)
-    if value is None and name in owner.names:
-        place = owner.names.index(name)
-        value = args[place] if place < len(args) else None
+    if value is None and args:
+        place = owner.names.get(name)
+        value = args[place] if place is not None and place < len(args) else None
     return value
 
 
@@ -89,6 +91,8 @@ def _remembered(
     if torch.compiler.is_compiling() or sizes not in owner.real:
         real = _real(owner)
         fitted = None if real is None else _fitted(real, batch, queries, step=step)
+        if fitted is not None and _is_all(fitted):
+            fitted = None
         if torch.compiler.is_compiling():
             return real is not None, fitted
         owner.real[sizes] = real is not None, fitted
@@ -98,6 +102,8 @@ def _remembered(
 
 def _real(owner: "Owner") -> Tensor | None:
     """Tokens [B,N] that are no padding, as one module was told."""
+    if all(x.dim() != 2 for x in _tensors(owner)):
+        return None
     for name in PADDED:
         mask = argument(owner, name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
@@ -106,6 +112,13 @@ def _real(owner: "Owner") -> Tensor | None:
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     return None if not owner.is_model and _is_added(mask) else mask != 0
+
+
+def _is_all(real: Tensor) -> bool:
+    """Is nothing padding? Where asking takes no more than a look: on the CPU."""
+    if not real.is_cpu or traced(real) or torch._C._are_functorch_transforms_active():
+        return False
+    return bool(real.all())
 
 
 def _is_added(mask: Tensor) -> bool:
@@ -129,8 +142,12 @@ def from_elsewhere(queries: int, keys: int) -> bool | None:
         queries: number of queries.
         keys: number of keys.
     """
-    if torch.compiler.is_compiling():
-        return None
+    if torch.compiler.is_compiling():  # what is given to other modules may be of any kind
+        own = STATE.running[-1] if STATE.running else None
+        owner = owner_of(own)
+        if owner is None or not isinstance(own, nn.MultiheadAttention):
+            return None
+        return _told(owner, own, queries, keys)
     for module in reversed(STATE.running[-NEAR:]):
         owner = owner_of(module)
         told = None if owner is None else _told(owner, module, queries, keys)
@@ -143,10 +160,12 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     if isinstance(module, nn.MultiheadAttention):
         key = argument(owner, "key")
         return key is not None and key is not argument(owner, "query")
+    given = [x for x in _tensors(owner) if _is_sequence(x)]
+    if queries == keys and len(given) == 1 and given[0].shape[1] == keys:
+        return False  # there is no other input
     lengths = [x.shape[-2] for x in _both(owner)]
     if lengths == [queries, keys] and queries != keys:
         return True
-    given = [x for x in _tensors(owner) if _is_sequence(x)]
     for name in ELSEWHERE:
         other = argument(owner, name)
         if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:
@@ -183,12 +202,20 @@ def in_windows(batch: int, queries: int) -> bool:
 
 
 def _batch(owner: "Owner") -> int | None:
-    return next((x.shape[0] for x in _tensors(owner) if x.dim()), None)
+    for x in _tensors(owner):
+        if x.dim():
+            return x.shape[0]
+    return None
 
 
 def _tensors(owner: "Owner") -> Iterator[Tensor]:
     args, kwargs = owner.given
-    return (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+    for x in args:
+        if isinstance(x, Tensor):
+            yield x
+    for x in kwargs.values():
+        if isinstance(x, Tensor):
+            yield x
 
 
 def _is_whole(x: Tensor, batch: int, queries: int) -> bool:

@@ -35,14 +35,14 @@ BY_HAND = "attention computed by hand"
 HOLDERS = (F, torch, torch.Tensor, torch.special)
 
 
-def hold(model: nn.Module | None = None) -> registry.Undo:
+def hold(kinds: frozenset[type[nn.Module]] = frozenset()) -> registry.Undo:
     """Listen to softmax, until the function returned is called.
 
     Args:
-        model: names that its own code has bound to softmax are listened to as well.
+        kinds: names that the code of these classes has bound to it are listened to as well.
     """
     held = registry.hold("softmax", _apply)
-    return registry.together(held, early.hold(model, TAKEN))
+    return registry.together(held, early.hold(kinds, TAKEN))
 
 
 def _apply() -> registry.Undo:
@@ -96,7 +96,8 @@ def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
     changes = changes_of(module)
     if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
         return logits
-    refused = [why for change in changes if (why := change.not_by_softmax) is not None]
+    reasons = [change.not_by_softmax for change in changes]
+    refused = [why for why in reasons if why is not None]
     if refused or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
         leave(module, f"{BY_HAND}, where {refused[0]}" if refused else BY_HAND)
         return logits
