@@ -30,6 +30,7 @@ SCRIPTS = (
     "heatmap.js",
     "attention_map.js",
     "profile.js",
+    "explained.js",
     "findings.js",
     "filters.js",
     "heads.js",
@@ -45,7 +46,7 @@ SCRIPTS = (
     "text.js",
     "main.js",
 )
-STYLES = ("style.css", "attention_map.css", "text.css")
+STYLES = ("style.css", "explained.css", "attention_map.css", "text.css")
 UNSCRIPTED = "The charts need JavaScript, which is all inside this file."
 _ESCAPES = {
     "<": "\\u003c",

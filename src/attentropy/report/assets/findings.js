@@ -20,7 +20,7 @@ function findingsCard(state) {
       el("div", { class: "finding-advice", text: said(finding.advice) }),
     );
     buttons.push(button);
-    return el("li", {}, button);
+    return el("li", {}, button, explainLink(finding.name));
   });
   const list = items.length
     ? el("ul", { class: "findings-list" }, ...items)

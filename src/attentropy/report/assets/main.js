@@ -5,6 +5,7 @@ function start() {
   startTheme();
   startLanguage();
   inLanguage(payload);
+  startExplanations(payload.explained);
   if (payload.kind === "run") startRun(payload);
   else if (payload.kind === "index") startShelf(payload);
   else if (payload.kind === "text") startText(payload);

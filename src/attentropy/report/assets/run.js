@@ -152,7 +152,7 @@ function alarmsCard(state) {
     ),
   );
   const list = buttons.length
-    ? el("ul", { class: "findings-list", tabindex: "0", "aria-label": said("Alarms") }, ...buttons.map((button) => el("li", {}, button)))
+    ? el("ul", { class: "findings-list", tabindex: "0", "aria-label": said("Alarms") }, ...buttons.map((button, index) => el("li", {}, button, explainLink(state.run.episodes[index].name))))
     : el("p", { class: "empty", text: said("No alarm has rung.") });
   const node = el("section", { class: "card findings", "aria-label": said("Alarms") }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Alarms") }), el("p", { text: said("Choose one to go to its step and heads.") }))), list);
   return { node, mark: () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.alarm))) };
