@@ -30,6 +30,7 @@ from attentropy.models.intercept import (
     early,
     huggingface,
     registry,
+    repeated,
     sdpa,
     tracking,
 )
@@ -268,6 +269,7 @@ class Watch:
             names=names,
             is_model=is_model,
             tells_padding=told,
+            known=repeated.known_of(module),
         )
         attends = candidates.looks_like_attention(name, module)
         heads = candidates.heads_of(module) if attends else None

@@ -196,8 +196,10 @@ def _again(
     """What tells the call from others, and its output if such calls are known; else None."""
     attached = tracking.tracked(module)
     kind = None if attached is None else repeated.kind_of(attached, *tensors, mask, options)
-    known = None if kind is None else repeated.find(module, kind)
-    if attached is None or attached.owner is None or known is None:
+    if attached is None or attached.owner is None or kind is None:
+        return kind, None
+    known = repeated.find(attached.owner, kind)
+    if known is None:
         return kind, None
     try:
         seen = _mask(module, known.extent, mask, is_causal=options[0])
