@@ -75,7 +75,7 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     known = _verdicts.setdefault(module, {})
     known[way] = known.get(way) or reason
     if reason:
-        repeated.pop(module, None)
+        repeated.get(module, {}).clear()  # watches refer to it
 
 
 def forget(module: nn.Module) -> None:
@@ -86,7 +86,7 @@ def forget(module: nn.Module) -> None:
     """
     for one in module.modules():
         _verdicts.pop(one, None)
-        repeated.pop(one, None)
+        repeated.get(one, {}).clear()
 
 
 @torch.no_grad()
