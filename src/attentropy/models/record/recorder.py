@@ -1,7 +1,7 @@
 """What a watch does with each attention call: decides whether it counts, and adds it up."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,18 @@ from attentropy.models.record.model_call import ModelCall
 
 if TYPE_CHECKING:
     from attentropy.models.generated import Generation
+
+
+class PassNotes(NamedTuple):
+    """What is noted of a forward pass that has not ended.
+
+    Attributes:
+        passing: `inside`, `recording` and `census` of the recorder.
+        owners: what each owner has noted.
+    """
+
+    passing: "tuple[bool, bool, Census | None]"
+    owners: list[dict[str, Any]]
 
 
 class Recorder:
@@ -39,6 +51,23 @@ class Recorder:
         self.counts = False
         self.census: Census | None = None
         self.generation: Generation | None = None
+
+    def switch(self, notes: "PassNotes | None") -> "PassNotes":
+        """Go on with what was noted of another forward pass; gives back what is noted now.
+
+        Passes that take turns in one model each have notes of their own.
+
+        Args:
+            notes: what this function gave when that pass was left; None for a new one.
+        """
+        now = PassNotes(
+            (self.inside, self.recording, self.census), [owner.notes() for owner in self.owners]
+        )
+        there = PassNotes((False, True, None), [{}] * len(self.owners)) if notes is None else notes
+        self.inside, self.recording, self.census = there.passing
+        for owner, noted in zip(self.owners, there.owners, strict=True):
+            owner.go_on(noted)
+        return now
 
     def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
         """A forward pass of the whole model starts.
