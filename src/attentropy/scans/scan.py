@@ -21,6 +21,7 @@ from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
+from attentropy.models.record.reduce import tensor_parallel_of
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -94,7 +95,8 @@ def scan(
         listener: is told how far the scan is.
         keep: receives the scan so far after every length.
         team: processes that share the work out; each has the model and all arguments, and gets
-            the whole scan. Attention maps are drawn by the first.
+            the whole scan. Attention maps are drawn by the first. None for a model whose heads
+            processes share (tensor parallelism): each process calls scan() with all arguments.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
@@ -109,6 +111,7 @@ def scan(
         provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
+    _check_team(model, team)
     for what, value in _work_of(provenance).items():
         team.check_same(what, value)
     about, ids = provenance.model, text.ids
@@ -316,7 +319,7 @@ class _Work:
             created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             seconds=self.seconds,
             threads=torch.get_num_threads(),
-            processes=self.team.size,
+            processes=self.team.size * tensor_parallel_of(self.model),
             command=self.provenance.command,
             call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
             complete=complete,
@@ -331,6 +334,13 @@ class _Work:
         )
         judge(found)
         return found
+
+
+def _check_team(model: nn.Module, team: Team) -> None:
+    size = tensor_parallel_of(model)
+    if team.size > 1 and size > 1:
+        rule = f"left out for a model whose heads {size} processes share"
+        raise ArgumentError("team", rule, f"one of {team.size}")
 
 
 def _read_twice(windows: Tensor, trained: int) -> int:

@@ -150,6 +150,7 @@ class Owner:
         kind: "self" or "cross", as its name tells; arguments of a call may tell better.
         names: of the arguments that the module takes.
         is_model: it is a transformers model.
+        is_cut: processes share its heads.
         tells_padding: its arguments may say which tokens are padding.
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
@@ -164,6 +165,7 @@ class Owner:
     kind: str = "self"
     names: tuple[str, ...] = ()
     is_model: bool = False
+    is_cut: bool = False
     tells_padding: bool = False
     ran: bool = False
     calls: dict[str, int] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from attentropy.models.record.model_call import ModelCall
 
 if TYPE_CHECKING:
     from attentropy.models.generated import Generation
+    from attentropy.models.tensor_parallel import SharedHeads
 
 
 class PassNotes(NamedTuple):
@@ -37,6 +38,7 @@ class Recorder:
     rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed`
     says of each module that could not be recorded how it attends, and `beside` of each whose own
     function serves why. `counts` allows a `census`, which is there while one is taken.
+    `together` are the processes that share heads, where each records those of all.
     """
 
     def __init__(self, *, every: int, keep: str, sample: int | None, verify: str = "first") -> None:
@@ -51,6 +53,7 @@ class Recorder:
         self.counts = False
         self.census: Census | None = None
         self.generation: Generation | None = None
+        self.together: SharedHeads | None = None
 
     def switch(self, notes: "PassNotes | None") -> "PassNotes":
         """Go on with what was noted of another forward pass; gives back what is noted now.
@@ -118,10 +121,27 @@ class Recorder:
         """Is the running call to be recorded, and nothing else to be done with it?"""
         if not self.wants() or self.census is not None or self.keep != "mean":
             return False
+        if self.together is not None:
+            return False
         if type(self).prepare is not Recorder.prepare or type(self).record is not Recorder.record:
             return False
         generates = self.generation is not None and self.generation.active
         return self.verify != "always" and not generates
+
+    def whole(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> tuple[ModelCall, Tensor | None, Stats]:
+        """What is to be recorded of a call: that of all heads, where processes share them.
+
+        Args:
+            owner: the module that makes the call.
+            asked: the call.
+            out: its output [B,H,Q,Dv]; None where only the weights are known.
+            stats: the statistics of its rows.
+        """
+        if self.together is None or not owner.is_cut:
+            return asked, out, stats
+        return self.together.whole(asked, out, stats)
 
     def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add one call to the slot of its place.

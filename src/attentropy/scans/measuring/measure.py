@@ -102,7 +102,7 @@ def measure_several(
     began = time.perf_counter()
     todo = [(i, ids) for i, windows in enumerate(lengths) for ids in windows]
     fresh = _first_of_kind([ids for _, ids in todo], set() if met is None else met)
-    with torch.no_grad(), Watch(model, keep="rows") as watch:
+    with torch.no_grad(), Watch(model, keep="rows").of_all_heads() as watch:
         mine = team.share(range(len(todo)))
         if mine and mine[0] not in fresh:
             _settle(model, watch, todo[mine[0]][1])
