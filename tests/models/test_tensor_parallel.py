@@ -103,9 +103,11 @@ def same(got, want):
     numbers = [torch.tensor([[r[n] for n in NAMES] for r in x["rows"]]) for x in (got, want)]
     pairs = [numbers, *((got[n], want[n]) for n in ("loss", "steered", "planned", "judged"))]
     pairs += [(got["looks"][layer], want["looks"][layer]) for layer in want["looks"]]
-    pairs += [(torch.tensor(got["factors"][n]), torch.tensor(f)) for n, f in want["factors"].items()]
-    for a, b in pairs:
-        a, b = (torch.as_tensor(x) for x in (a, b))
+    pairs += [
+        (torch.tensor(got["factors"][n]), torch.tensor(f)) for n, f in want["factors"].items()
+    ]
+    for pair in pairs:
+        a, b = (torch.as_tensor(x) for x in pair)
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, equal_nan=True)
 
 

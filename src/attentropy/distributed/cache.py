@@ -86,6 +86,6 @@ def _sealed(state: RowState) -> Tensor:
 
 
 def _opened(x: Tensor, width: int) -> RowState:
-    counts = x[..., 5 + width :].contiguous().view(torch.int64)
+    counts = x[..., 5 + width :].clone(memory_format=torch.contiguous_format).view(torch.int64)
     m, l, t, u, c = x[..., :5].unbind(-1)
     return RowState(m, l, t, u, c, x[..., 5 : 5 + width], counts[..., 0], counts[..., 1])

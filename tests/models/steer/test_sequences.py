@@ -1,5 +1,7 @@
 """Padding, windows and caches of a model whose sequences are spread over ranks."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -52,6 +54,15 @@ def check_prompt(over, padding, *, steering=None, **options):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-3, rtol=1e-3)
 
 
+@contextmanager
+def counting():
+    """The calls of all_gather inside the block."""
+    calls, plain = [], dist.all_gather
+    dist.all_gather = lambda *x, **o: calls.append(x) or plain(*x, **o)
+    yield calls
+    dist.all_gather = plain
+
+
 @torch.no_grad()
 def check_cache(over, padding, *, steering=None, sizes=(1,) * NEW, **options):
     """A prompt in parts, then new tokens on every rank: the logits of one process."""
@@ -71,11 +82,8 @@ def check_cache(over, padding, *, steering=None, sizes=(1,) * NEW, **options):
         if places is not None:
             places = places[:, -1:] + 1 + torch.arange(new.shape[1])
         want = read(whole, new, mask, places, past_key_values=a).logits
-        calls = []
-        plain = dist.all_gather
-        dist.all_gather = lambda *x, **o: calls.append(x) or plain(*x, **o)
-        got = read(parted, new, None, places, past_key_values=b).logits
-        dist.all_gather = plain
+        with counting() as calls:
+            got = read(parted, new, None, places, past_key_values=b).logits
         assert len(calls) == 2  # one for each layer
         torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 

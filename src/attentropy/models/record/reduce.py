@@ -50,7 +50,7 @@ class Shared:
         """
         mine = totals(self.owners)
         mine = mine if more is None else merge([mine, more])
-        names = [owner.name for owner in self.owners]
+        names = self.reducer.names = [owner.name for owner in self.owners]
         cut = frozenset(owner.name for owner in self.owners if owner.is_cut)
         return GroupSample(self.reducer.start(mine), names, self.tensor_parallel, cut)
 
@@ -66,7 +66,9 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class GroupSample:
-    """A sample that all ranks are adding up; `layers` gives the order of its places.
+    """A sample that all ranks are adding up; `layers` are in the order of this one's model.
+
+    Places are in that order too, or by name if ranks have other layers, as stages of a pipeline do.
 
     Neighbouring ranks, `tensor_parallel` of them, read the same rows, and hold different heads of
     the layers in `cut`.
@@ -98,7 +100,7 @@ class GroupSample:
         return _side_by_side([merge(parts[rank::size]) for rank in range(size)], self.cut)
 
     def _rows(self, found: dict[Place, Slot]) -> list[HeadRow]:
-        known = {name: i for i, name in enumerate(self.layers)}
+        known = {name: i for i, name in enumerate(self.pending.reducer.order or self.layers)}
         order = sorted(found, key=lambda place: (known.get(place.layer, len(known)), place))
         return [row for i, place in enumerate(order) for row in rows_of(place, found[place], i)]
 

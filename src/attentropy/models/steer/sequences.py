@@ -116,8 +116,10 @@ class Sequences:
         if given.get("position_ids") is None:
             self._check_positions(model)
             given["position_ids"] = places.expand(tokens.shape[0], -1)
-        if mask is not None:
-            given["attention_mask"] = None
+        if "attention_mask" in names:
+            # without one, transformers takes jumps of the positions for other documents
+            every = torch.ones(tokens.shape[:2], dtype=torch.int64, device=tokens.device)
+            given["attention_mask"] = every if known is None else None
         return (), given
 
     def after(self, model: nn.Module, args: Any, output: Any) -> None:
