@@ -71,7 +71,7 @@ def test_what_cannot_be_clipped_is_named():
     model = torch.nn.ModuleDict(
         {
             "plain": at.nn.MultiheadAttention(16, 4),
-            "normed": at.nn.MultiheadAttention(16, 4, qk_norm=True),
+            "normed": at.nn.MultiheadAttention(16, 4, qk_norm="rms"),
         }
     )
     clip = QKClip(model, 1.0)
