@@ -7,21 +7,25 @@ from typing import Any
 PLACE = "<!-- commands -->"
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for every page; only the one with the mark changes."""
-    return markdown.replace(PLACE, _commands()) if PLACE in markdown else markdown
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs for every page; only those with the mark change."""
+    if PLACE not in markdown:
+        return markdown
+    return markdown.replace(PLACE, _commands("zh" if page.file.src_uri[:3] == "zh/" else "en"))
 
 
-def _commands() -> str:
+def _commands(language: str) -> str:
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
     from attentropy.cli import GROUPS, main
+    from attentropy.core.language.speaking import speaking, told
 
-    parts = [_block(main, "attentropy")]
-    for group in GROUPS:
-        for name in group.names:
-            command = main.get_command(None, name)  # type: ignore[arg-type]
-            block = _block(command, f"attentropy {name}")
-            parts.append(f"## {name}\n\n*{group.heading}*\n\n{block}")
+    with speaking(language):
+        parts = [_block(main, "attentropy")]
+        for group in GROUPS:
+            for name in group.names:
+                command = main.get_command(None, name)  # type: ignore[arg-type]
+                block = _block(command, f"attentropy {name}")
+                parts.append(f"## {name}\n\n*{told(group.heading)}*\n\n{block}")
     return "\n\n".join(parts)
 
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 settings.register_profile("attentropy", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("attentropy")
 torch.set_num_threads(1)
+os.environ.update(LC_ALL="C.UTF-8", LANGUAGE="")  # English, whatever the developer speaks
 
 # What `make quick` leaves to `make test`: words in the names of files and tests.
 WHOLE = (

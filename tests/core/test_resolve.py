@@ -149,7 +149,7 @@ def test_weights_without_logits_take_no_float_mask(mask):
     added = torch.zeros(33, 47)
     given = added if mask == "tensor" else at.causal & at.masks.as_mask(added)
     with pytest.raises(
-        at.UnsupportedError, match="Kernelised weights have no logits and take no a"
+        at.UnsupportedError, match="Kernelised weights have no logits and take no float mask"
     ):
         resolved(q, k, v, mask=given, weights=at.Kernelised())
 

@@ -48,6 +48,19 @@ def test_builds_without_warnings(site):
 
 
 @needs_mkdocs
+def test_a_page_leads_to_itself_in_the_other_language(site):
+    english = (site / "howto" / "lightning" / "index.html").read_text()
+    chinese = (site / "zh" / "howto" / "lightning" / "index.html").read_text()
+    assert '<html lang="en"' in english
+    assert '<html lang="zh"' in chinese
+    assert 'href="../../zh/howto/lightning/" hreflang="zh"' in english
+    assert 'href="../../../howto/lightning/" hreflang="en"' in chinese
+    assert "观测普通训练循环" in chinese
+    assert "观测普通训练循环" not in english, "each language has its own navigation"
+    assert "用法：attentropy scan" in (site / "zh" / "reference" / "cli" / "index.html").read_text()
+
+
+@needs_mkdocs
 def test_the_reference_has_every_public_name(site):
     pages = [page.read_text() for page in (site / "reference").rglob("index.html")]
     anchors = {name for page in pages for name in re.findall(r'id="attentropy\.([\w.]+)"', page)}
@@ -63,7 +76,8 @@ def test_the_reference_has_every_public_name(site):
 def test_every_page_is_in_the_navigation():
     listed = (ROOT / "mkdocs.yml").read_text()
     pages = [page.relative_to(DOCS) for page in DOCS.rglob("*.md")]
-    pages = [page for page in pages if page.parts[0] != "results"]  # runs of the lab
+    # runs of the lab; and translations, whose navigation docs/languages.py makes of the English one
+    pages = [page for page in pages if page.parts[0] not in ("results", "zh")]
     assert [str(page) for page in pages if f": {page}\n" not in listed] == []
 
 

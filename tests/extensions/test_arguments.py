@@ -56,3 +56,23 @@ def test_ids_outside_of_the_vocabulary_are_named():
     check_readable(model, torch.tensor([0, rows - 1]))
     with pytest.raises(ArgumentError, match=f"vocabulary, 0 to {rows - 1}, got {rows}$"):
         check_readable(model, torch.tensor([0, rows]))
+
+
+def test_a_table_of_positions_is_not_read_beyond_its_end():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 64, "vocab_size": 256}
+    model = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0, **sizes))
+    rule = "to must be at most 64: GPT2LMHeadModel has a table of so many positions.*, got 128"
+    with pytest.raises(ArgumentError, match=rule):
+        at.extend(model, BYTES, to=128)
+
+
+def test_a_model_that_refuses_the_length_is_named():
+    from transformers import MptConfig, MptForCausalLM
+
+    sizes = {"d_model": 8, "n_layers": 1, "n_heads": 2, "max_seq_len": 64, "vocab_size": 256}
+    model = MptForCausalLM(MptConfig(**sizes)).train()
+    with pytest.raises(UnsupportedError, match=r"MptForCausalLM does not read 128 tokens \(Runti"):
+        at.extend(model, BYTES, to=128)
+    assert model.training

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from attentropy.core.errors import ArgumentError
-from attentropy.extensions.passkeys import NAMES, hidden, plain
+from attentropy.extensions.passkeys import COUNT, NAMES, hidden, plain
 
 TEXT = torch.arange(3000) % 26 + 97
 
@@ -21,14 +21,25 @@ def test_ten_keys_stand_at_ten_depths_and_the_end_is_plain():
     assert len(found.ids) + max(q.tokens for q in found.questions) == 2000
     assert torch.equal(found.ids[-300:], TEXT[-300:])
     text = bytes(found.ids.tolist()).decode()
-    places = [text.index(f"\nPass key {name} ") for name in NAMES]
+    places = [text.index(f"\nPass key {name} ") for name in NAMES[:COUNT]]
     assert places == sorted(places)
     assert places[-1] < 2000 - 300
-    for name, question in zip(NAMES, found.questions, strict=True):
+    for name, question in zip(NAMES[:COUNT], found.questions, strict=True):
         key = bytes(question.answer.tolist()).decode()
         assert len(key) == 5
         assert text.count(f"ass key {name} {key}.") == 3
         assert bytes(question.prompt.tolist()).decode() == f"\nPass key {name} "
+
+
+def test_more_keys_stand_where_they_are_said_to_stand():
+    found = hidden(TEXT, encode, length=4000, last=300, count=30)
+    assert len(found.questions) == len(found.places) == len(NAMES) == len(set(NAMES)) == 30
+    assert len({tuple(q.answer.tolist()) for q in found.questions}) == 30
+    text = bytes(found.ids.tolist()).decode()
+    for name, place in zip(NAMES, found.places, strict=True):
+        assert text[place:].startswith(f"\nPass key {name} ")
+    with pytest.raises(ArgumentError, match="count must be between 2 and 30, got 31"):
+        hidden(TEXT, encode, length=4000, last=300, count=31)
 
 
 def test_keys_follow_the_seed():
@@ -40,7 +51,7 @@ def test_keys_follow_the_seed():
 def test_a_tokenizer_that_merges_the_space_still_has_a_whole_answer():
     found = hidden(TEXT, merging, length=2000, last=100)
     assert all(len(q.answer) == 1 for q in found.questions)
-    assert len({int(q.answer) for q in found.questions}) == len(NAMES)
+    assert len({int(q.answer) for q in found.questions}) == COUNT
 
 
 def test_a_text_that_is_too_short_is_refused():

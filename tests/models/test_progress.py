@@ -45,6 +45,23 @@ def test_a_model_without_a_list_of_layers_is_told_of_at_the_end():
     assert heard.steps == [7]
 
 
+def test_late_pieces_of_a_text_count_more_and_a_new_text_begins_anew():
+    model, heard = grouped_llama(), Heard()
+    ids, cost = torch.zeros(1, 16, dtype=torch.long), ReadingCost(model)
+    cost.balance = 32.0
+    with counted(model, heard, work=3000, tokens=96, cost=cost, length=32):
+        for text in range(2):
+            before, cache = heard.done, None
+            for _ in range(2):
+                cache = model(ids, past_key_values=cache, use_cache=True).past_key_values
+                parts = heard.done - before
+                before = heard.done
+                # 16 tokens at (1 + 8 / 16) and at (1 + 24 / 16) keys' worth, of twice 32
+                assert parts == pytest.approx((375, 625)[cache.get_seq_length() > 16], abs=2), text
+        assert heard.done == pytest.approx(2000, abs=2)
+    assert heard.done == 3000
+
+
 def test_attention_costs_more_in_longer_texts():
     model = grouped_llama()
     cost, config = ReadingCost(model), model.config

@@ -123,7 +123,7 @@ def test_names_are_text_wherever_they_come_from(open_page, tmp_path):
     opened.page.wait_for_timeout(200)
     assert opened.page.evaluate("window.hacked") is None
     assert opened.page.evaluate("document.images.length") == 0
-    assert opened.page.evaluate("document.scripts.length") == 3
+    assert opened.page.evaluate("document.scripts.length") == 4
     assert opened.page.locator(".top-model").inner_text() == EVIL
     assert opened.page.title() == f"{EVIL} · attention scan"
     assert opened.errors == []

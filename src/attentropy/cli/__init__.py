@@ -3,6 +3,8 @@
 Commands are imported when they are used, and torch inside them, so that --help is immediate.
 """
 
+import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -12,6 +14,8 @@ import click
 from attentropy._version import __version__
 from attentropy.cli.examples import epilog
 from attentropy.cli.failures import debug_option, one_sentence
+from attentropy.cli.language import language_of, with_language
+from attentropy.core.language.speaking import speaking
 
 COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
@@ -64,6 +68,7 @@ class _Commands(click.Group):
         if command.epilog is None:  # the first time: what all commands have in common
             command.epilog = epilog(cmd_name)
             command.params.append(debug_option())
+            with_language(command)
         return command
 
     def resolve_command(
@@ -73,6 +78,11 @@ class _Commands(click.Group):
         if near and args[0] not in COMMANDS:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        with speaking(language_of(given)):
+            return super().main(given, *rest, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         with one_sentence(ctx):
@@ -89,6 +99,7 @@ Each command has its own --help, with examples.
 Exit codes: 0 done, 1 failed, 2 called wrongly, 130 stopped with Ctrl-C."""
 
 
+@with_language
 @click.group(cls=_Commands, epilog=_LAST, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="attentropy")
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.language.speaking import told
 
 _ASKED = "attentropy.debug"
 _OURS = "attentropy: "
@@ -54,7 +55,7 @@ def one_sentence(ctx: click.Context) -> Iterator[None]:
         kind = CalledWrongly if names_an_argument(error) else click.ClickException
         raise kind(sentence(error)) from error
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        click.echo(told("stopped"), err=True)
         ctx.exit(130)
 
 
@@ -77,7 +78,7 @@ def _warn(otherwise: Callable[..., None]) -> Callable[..., None]:
     def show(message: Warning | str, *args: Any, **kwargs: Any) -> None:
         text = str(message)
         if text.startswith(_OURS):
-            click.echo(f"Warning: {text.removeprefix(_OURS)}", err=True)
+            click.echo(told(f"Warning: {text.removeprefix(_OURS)}"), err=True)
         else:
             otherwise(message, *args, **kwargs)
 

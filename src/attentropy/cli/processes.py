@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attentropy.core.errors import AttentropyError, DistributedError
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.distributed.team import Team
@@ -77,7 +78,7 @@ def keeping(
     except (KeyboardInterrupt, DistributedError):
         if team.is_first and path.exists():
             before()
-            click.echo(f"what was measured is in {path}; --resume goes on", err=True)
+            click.echo(told(f"what was measured is in {path}; --resume goes on"), err=True)
         raise
 
 

@@ -222,7 +222,7 @@ def _weights(options: Options) -> Weights:
     if isinstance(weights, Kernelised | Decay):
         given = [n for n in ("scale", "bias", "softcap") if getattr(options, n) is not None]
         if _adds(options.mask):
-            given.append("a float mask")
+            given.append("float mask")
         if given:
             raise UnsupportedError(f"{kind} weights have no logits and take no {given[0]}")
     return weights

@@ -214,6 +214,27 @@ class Visibility(NamedTuple):
             counted=None,
         )
 
+    def in_two(self) -> "tuple[Visibility, Visibility] | None":
+        """Two intervals for each row that have no key in common and show together what this does.
+
+        None where the mask is no union of two intervals, or where more than it hides keys.
+
+        >>> from attentropy.core.masks import Extent, causal, lookback, prefix
+        >>> mask = causal & (lookback(2) | prefix(1))
+        >>> one, two = Visibility.of_mask(mask, Extent(1, 1, 4, 4, torch.device("cpu"))).in_two()
+        >>> one.visible.tolist(), two.visible.tolist()
+        ([[[1, 2, 1, 1]]], [[[0, 0, 2, 2]]])
+        """
+        if self.predicate is None or self.predicate.either is None:
+            return None
+        if self.table is not None or self.added is not None or self.origin is not None:
+            return None
+        first, second = (
+            self._replace(predicate=None, counted=None, shape="other").meet(one)
+            for one in self.predicate.either
+        )
+        return _apart(first, second)
+
     def sees(self) -> Tensor:
         """Whether each key is visible, bool, broadcastable to [B,H,Q,K]."""
         where = self.where
@@ -341,6 +362,25 @@ def _joined(a: _T | None, b: _T | None, join: Callable[[_T, _T], _T]) -> _T | No
     if a is None or b is None:
         return b if a is None else a
     return join(a, b)
+
+
+def _apart(a: Visibility, b: Visibility) -> tuple[Visibility, Visibility]:
+    """Two intervals as the one that begins first, and what the other shows beyond its end."""
+    (a_lo, a_hi), (b_lo, b_hi) = (_bounded(one) for one in (a, b))
+    # an interval without keys is the second one, whatever its bounds are
+    swap = (b_hi > b_lo) & ((b_lo < a_lo) | (a_hi <= a_lo))
+    lo, hi = torch.where(swap, b_lo, a_lo), torch.where(swap, b_hi, a_hi)
+    more_lo, more_hi = torch.where(swap, a_lo, b_lo), torch.where(swap, a_hi, b_hi)
+    return a._replace(lo=lo, hi=hi), a._replace(lo=torch.maximum(more_lo, hi), hi=more_hi)
+
+
+def _bounded(seen: Visibility) -> tuple[Tensor, Tensor]:
+    """Both bounds of each row, [B or 1,H or 1,Q]."""
+    extent = seen.extent
+    rows = torch.zeros(1, 1, extent.queries, dtype=torch.int32, device=extent.device)
+    lo = rows if seen.lo is None else seen.lo + rows
+    hi = rows + extent.keys if seen.hi is None else seen.hi + rows
+    return lo, hi
 
 
 def _asked_at(mask: Mask, where: Where) -> Mask:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.probes import position_limit
 from attentropy.models.losses.reading import logits_of, read
 
 LAST = 1024  # tokens at the end of a text that are judged, at most
@@ -56,6 +57,31 @@ def _ids(tokens: Any) -> Tensor:
     if len(ids) and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise ArgumentTypeError("tokens", "ids of tokens", f"numbers of type {ids.dtype}")
     return ids.long().cpu()
+
+
+def check_length(model: nn.Module, to: int) -> None:
+    """Refuse a length for which the model has no positions.
+
+    Args:
+        model: the model.
+        to: the length that it shall read.
+    """
+    limit = position_limit(model)
+    if limit is not None and to > limit:
+        rule = f"at most {limit}: {type(model).__name__} has a table of so many positions"
+        raise ArgumentError("to", f"{rule}, and nothing reads beyond it", to)
+
+
+def refused(model: nn.Module, to: int, error: Exception) -> UnsupportedError:
+    """What to raise for an error of the model's own code.
+
+    Args:
+        model: the model.
+        to: the length that it shall read.
+        error: what it raised.
+    """
+    why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return UnsupportedError(f"{type(model).__name__} does not read {to} tokens ({why})")
 
 
 def check_readable(model: nn.Module, ids: Tensor) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.extensions.serving import measured_length
-from attentropy.models.intercept import huggingface
+from attentropy.models.intercept import candidates
 from attentropy.models.intercept.candidates import heads_of
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import as_bands, with_rope
@@ -35,7 +35,7 @@ def check_exportable(model: nn.Module, plan: Plan | None = None) -> None:
         model: the model.
         plan: what to export; None asks for the model alone.
     """
-    if not huggingface.is_model(model):
+    if not candidates.has_transformers(model):
         name = type(model).__name__
         raise UnsupportedError(f"only models of transformers are exported, not {name}")
     if plan is None:

@@ -18,11 +18,17 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import fitting, passkeys
-from attentropy.extensions.arguments import LAST, check_readable, checked
+from attentropy.extensions.arguments import (
+    LAST,
+    check_length,
+    check_readable,
+    checked,
+    refused,
+)
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
 from attentropy.extensions.passkeys import Encode, Haystack
@@ -89,6 +95,7 @@ def extend(
     if encode is not None and not callable(encode):
         raise ArgumentTypeError("encode", "a function of a string", type(encode).__name__)
     check_readable(model, ids)
+    check_length(model, to)
     task = task_of(model, ids, to=to, trained=trained)
     if to <= task.trained:
         raise ArgumentError("to", f"beyond the trained length {task.trained}", to)
@@ -105,6 +112,10 @@ def extend(
     try:
         work.screen(per_head=per_head)
         work.try_all(finalists, exported=exported)
+    except (IndexError, RuntimeError, ValueError) as error:
+        if isinstance(error, AttentropyError) or record.trials:
+            raise
+        raise refused(model, to, error) from error
     finally:
         model.train(training)
     record.complete = True
@@ -342,7 +353,10 @@ class _Extending:
         return counted(self.model, self.listener, work=work, tokens=tokens)
 
     def _reading(self, length: int) -> AbstractContextManager[None]:
-        return counted(self.model, self.listener, work=self._read(length), tokens=length)
+        work = self._read(length)
+        return counted(
+            self.model, self.listener, work=work, tokens=length, cost=self.cost, length=length
+        )
 
     def _add(self, candidate: Setting) -> None:
         if candidate.name not in self._names():

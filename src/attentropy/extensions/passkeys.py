@@ -1,4 +1,4 @@
-"""Passkeys: ten numbers hidden in a text at ten depths, and the questions that ask for them."""
+"""Passkeys: numbers hidden in a text at as many depths, and the questions that ask for them."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -13,8 +13,11 @@ from attentropy.core.errors import ArgumentError
 Encode = Callable[[str], list[int]]
 NAMES = (
     "apple", "river", "window", "mountain", "guitar", "planet", "bridge", "candle", "forest",
-    "rocket",
+    "rocket", "garden", "silver", "pencil", "thunder", "castle", "dragon", "orange", "tiger",
+    "button", "island", "winter", "mirror", "basket", "violin", "camera", "desert", "hammer",
+    "ladder", "ocean", "pepper",
 )  # fmt: skip
+COUNT = 10
 HIDDEN = (
     "\nPass key {name} {key}. Again: pass key {name} {key}. Once more: pass key {name} {key}.\n"
 )
@@ -48,11 +51,13 @@ class Haystack:
         ids: tokens [n]; the last ones are plain text.
         questions: one for each passkey, the one nearest to the beginning first.
         begin: special tokens that the model reads before any text.
+        places: where in `ids` each passkey begins.
     """
 
     ids: Tensor
     questions: tuple[Question, ...] = ()
     begin: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
 
     @property
     def room(self) -> int:
@@ -88,8 +93,11 @@ def hidden(
     last: int,
     seed: int = 0,
     begin: tuple[int, ...] = (),
+    count: int = COUNT,
 ) -> Haystack:
     """The end of a text with ten passkeys in it, at depths 5, 15, ..., 95 % of what is not `last`.
+
+    Other counts stand at depths as even.
 
     Special tokens, text and the longest question together have `length` tokens.
 
@@ -100,29 +108,35 @@ def hidden(
         last: tokens at the end that hold no passkey.
         seed: of the numbers.
         begin: special tokens before the text.
+        count: the number of passkeys, 2 to 30.
     """
-    keys = _keys(seed)
-    needles = [encode(HIDDEN.format(name=n, key=k)) for n, k in zip(NAMES, keys, strict=True)]
-    questions = tuple(_question(encode, name, keys, i) for i, name in enumerate(NAMES))
+    if not 2 <= count <= len(NAMES):
+        raise ArgumentError("count", f"between 2 and {len(NAMES)}", count)
+    names, keys = NAMES[:count], _keys(seed, count)
+    needles = [encode(HIDDEN.format(name=n, key=k)) for n, k in zip(names, keys, strict=True)]
+    questions = tuple(_question(encode, name, keys, i) for i, name in enumerate(names))
     taken = max(q.tokens for q in questions) + sum(map(len, needles)) + len(begin)
     room = length - taken
-    if room < last + len(NAMES) or room > len(text):
-        rule = f"long enough for {len(NAMES)} passkeys and {last} tokens after them"
+    if room < last + count or room > len(text):
+        rule = f"long enough for {count} passkeys and {last} tokens after them"
         raise ArgumentError("length", rule, length)
     body = text[-room:].tolist()
     found: list[int] = []
+    places: list[int] = []
     before = 0
     for i, needle in enumerate(needles):
         depth = int((i + 0.5) / len(needles) * (room - last))
-        found += body[before:depth] + needle
+        found += body[before:depth]
+        places.append(len(found))
+        found += needle
         before = depth
-    return Haystack(torch.tensor(found + body[before:]), questions, begin)
+    return Haystack(torch.tensor(found + body[before:]), questions, begin, tuple(places))
 
 
-def _keys(seed: int) -> list[str]:
-    """Ten numbers of five digits, each with a first digit of its own."""
+def _keys(seed: int, count: int) -> list[str]:
+    """Numbers of five digits, of which any ten in a row have first digits of their own."""
     chance = random.Random(seed)
-    firsts = chance.sample(range(10), len(NAMES))
+    firsts = (chance.sample(range(10), 10) * -(-count // 10))[:count]
     rest = 10 ** (DIGITS - 1)
     return [f"{first}{chance.randrange(rest):0{DIGITS - 1}d}" for first in firsts]
 

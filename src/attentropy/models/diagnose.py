@@ -23,6 +23,7 @@ from typing import Literal
 import msgspec
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
+from attentropy.core.language.speaking import told
 from attentropy.core.notebook.cards import card
 from attentropy.core.statistics import HeadRow, by_place
 from attentropy.models.slope import slopes
@@ -115,24 +116,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def _repr_html_(self) -> str:
         return card(
-            f"{self.severity}: {self.name}",
-            notes=[", ".join(self.labels), self.evidence, self.advice],
+            f"{told(self.severity)}: {told(self.name)}",
+            notes=[", ".join(self.labels), told(self.evidence), told(self.advice)],
         )
 
     def __str__(self) -> str:
         shown = ", ".join(self.labels[:4])
         more = f" and {len(self.labels) - 4} more" if len(self.labels) > 4 else ""
-        return f"{self.severity}: {self.name} in {shown}{more}. {self.evidence} {self.advice}"
+        where = told(f"{self.severity}: {self.name} in {shown}{more}.")
+        gap = " " if where.endswith(".") else ""
+        return gap.join([where, told(self.evidence), told(self.advice)])
 
 
 class Findings(list[Finding]):
     """Findings, the most serious first: a list that notebooks show as a table."""
 
     def _repr_html_(self) -> str:
-        said = [] if self else ["every head is healthy"]
-        rows = [(f.severity, f.name, len(f.heads), f.evidence, f.advice) for f in self]
-        head = ["", "finding", "heads", "evidence", "advice"] if self else []
-        return card("Findings", notes=said, head=head, rows=rows)
+        said = [] if self else [told("every head is healthy")]
+        rows = [
+            (told(f.severity), told(f.name), len(f.heads), told(f.evidence), told(f.advice))
+            for f in self
+        ]
+        head = [told(title) for title in ("", "finding", "heads", "evidence", "advice")]
+        return card(told("Findings"), notes=said, head=head if self else [], rows=rows)
 
 
 def diagnose(rows: Iterable[HeadRow], *, thresholds: Thresholds | None = None) -> list[Finding]:

@@ -80,9 +80,31 @@ class ReadingCost:
         """
         return round(tokens * (1 + length / self.balance))
 
+    def share(self, first: int, tokens: int, *, length: int) -> float:
+        """What a token costs that is read in a piece of a text, over the mean of the text.
+
+        Args:
+            first: tokens of the text before the piece.
+            tokens: tokens of the piece.
+            length: tokens of the text.
+
+        >>> cost = ReadingCost(nn.Linear(2, 2))
+        >>> [cost.share(first, 1024, length=2048) for first in (0, 1024)]
+        [0.75, 1.25]
+        """
+        return (1 + (2 * first + tokens) / self.balance) / (1 + length / self.balance)
+
 
 @contextmanager
-def counted(model: nn.Module, listener: Listener, *, work: int, tokens: int) -> Iterator[None]:
+def counted(
+    model: nn.Module,
+    listener: Listener,
+    *,
+    work: int,
+    tokens: int,
+    cost: ReadingCost | None = None,
+    length: int = 0,
+) -> Iterator[None]:
     """Tells a listener of `work` while the model reads `tokens` inside the block, layer by layer.
 
     At the end the listener is told what is left, so that the sum is `work` in any case.
@@ -92,14 +114,21 @@ def counted(model: nn.Module, listener: Listener, *, work: int, tokens: int) -> 
         listener: what is told.
         work: the amount of work of the block.
         tokens: the number of tokens that will be read.
+        cost: weighs pieces that are read with a cache: late ones of a text cost more. None counts
+            all tokens alike.
+        length: tokens of each text, where `cost` is given.
     """
     layers = blocks(model)
     each = work / max(1, tokens * len(layers))
+    read = _Pieces()
     told, done = 0, 0.0
 
     def hear(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         nonlocal told, done
-        done += each * _tokens(args, kwargs)
+        rows, size = _sizes(args, kwargs)
+        before = read.before(module, kwargs.get("past_key_values"), size)
+        weight = 1.0 if cost is None else cost.share(before, size, length=length)
+        done += each * rows * size * weight
         if (now := min(int(done), work)) > told:
             listener.advance(now - told)
             told = now
@@ -113,6 +142,26 @@ def counted(model: nn.Module, listener: Listener, *, work: int, tokens: int) -> 
     listener.advance(work - told)
 
 
+class _Pieces:
+    """How much of its text each layer has read: a text goes on as long as its cache is the same."""
+
+    def __init__(self) -> None:
+        self.known: dict[nn.Module, tuple[Any, int]] = {}
+
+    def before(self, layer: nn.Module, cache: Any, size: int) -> int:
+        """Tokens of the text that the layer has read before a piece.
+
+        Args:
+            layer: the layer.
+            cache: of keys and values, or None.
+            size: tokens of the piece.
+        """
+        last, read = self.known.get(layer, (None, 0))
+        first = read if cache is not None and cache is last else 0
+        self.known[layer] = cache, first + size
+        return first
+
+
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The layers that a model calls one after another: its longest list of modules.
 
@@ -123,8 +172,8 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     return list(max(lists, key=len, default=[]))
 
 
-def _tokens(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Tokens of the hidden states [B, n, ...] that a layer gets."""
+def _sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    """B and n of the hidden states [B, n, ...] that a layer gets."""
     given = (*args, *kwargs.values())
     found = next((x for x in given if isinstance(x, Tensor) and x.dim() > 1), None)
-    return 0 if found is None else found.shape[0] * found.shape[1]
+    return (0, 0) if found is None else (found.shape[0], found.shape[1])

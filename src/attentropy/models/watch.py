@@ -107,9 +107,10 @@ class Watch:
         """Take over the model's attention."""
         if self._undo is not None:
             raise AttentropyError("this watch has started already")
+        structure = candidates.Structure.of(self.model)
         with ExitStack() as undo:
-            self._own(undo)
-            self._take_over(undo)
+            self._own(undo, structure.named)
+            self._take_over(undo, structure.kinds)
             self._undo = undo.pop_all()
         return self
 
@@ -151,7 +152,7 @@ class Watch:
             (place, slot)
             for owner in self.recorder.owners
             for place, slot in sorted(owner.slots.items(), key=lambda item: item[0])
-            if bool(slot.rows[0].any()) or slot.length
+            if slot.length or bool(slot.rows[0].any())
         ]
 
     def profiles(self, bins: int = 32) -> list[Profile]:
@@ -255,26 +256,22 @@ class Watch:
             self._shared = group, shared
         reduce.fill(self.recorder.owners, self._shared[1].start().slots())
 
-    def _own(self, undo: ExitStack) -> None:
+    def _own(self, undo: ExitStack, named: list[tuple[str, nn.Module]]) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""
-        named = self._named = list(candidates.may_attend(self.model))
+        self._named = named
         known = {owner.name: owner for owner in self.recorder.owners}
-        found = [*(module for _, module in named), self.model]
-        attached, untrack = tracking.track(found)
+        attached, untrack = tracking.track([*(module for _, module in named), self.model])
         undo.callback(untrack)
-        for (name, module), one in zip(named, attached, strict=False):
-            owner = known.get(name) or self._new_owner(name, module)
-            detach = one.watch(owner)
-            if detach is None:
-                raise AttentropyError(f"{name or 'the model'} is being watched already")
-            undo.callback(detach)
-            owner.calls.clear()
+        owners = [known.get(name) or self._new_owner(name, module) for name, module in named]
+        undo.callback(tracking.watch(attached[:-1], owners))
         undo.callback(registry.replace(attached[-1], "recorder", self.recorder))
+        for owner in owners:
+            owner.calls.clear()
 
     def _new_owner(self, name: str, module: nn.Module) -> Owner:
         cross = candidates.looks_like_cross(name, module)
         kind: Any = type(module)
-        names, is_model = names_of(kind), huggingface.is_one(module)
+        names, is_model = names_of(kind), candidates.is_transformers(module)
         told = is_model or not {"attention_mask", *PADDED}.isdisjoint(names)
         owner = Owner(
             name,
@@ -296,13 +293,13 @@ class Watch:
         self.recorder.owners.append(owner)
         return owner
 
-    def _take_over(self, undo: ExitStack) -> None:
-        if huggingface.is_model(self.model):
+    def _take_over(self, undo: ExitStack, kinds: frozenset[type[nn.Module]]) -> None:
+        if any(owner.is_model for owner in self.recorder.owners):
             undo.callback(huggingface.hold())
             undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
         for hold in (sdpa.hold, softmax.hold, early.hold_kernels):
-            undo.callback(hold(self.model))
+            undo.callback(hold(kinds))
         self.recorder.counts = not is_compiled(self.model)
 
     def require(self) -> None:

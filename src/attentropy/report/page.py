@@ -10,21 +10,27 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from attentropy.core.language.phrases import table
+from attentropy.core.language.speaking import LANGUAGES, speaking, spoken, told
 
 SCRIPTS = (
     "dom.js",
     "format.js",
     "theme.js",
     "address.js",
+    "language.js",
     "save.js",
     "charts.js",
     "shell.js",
     "heatmap.js",
     "attention_map.js",
     "profile.js",
+    "explained.js",
     "findings.js",
     "filters.js",
     "heads.js",
@@ -40,7 +46,8 @@ SCRIPTS = (
     "text.js",
     "main.js",
 )
-STYLES = ("style.css", "attention_map.css", "text.css")
+STYLES = ("style.css", "explained.css", "attention_map.css", "text.css")
+UNSCRIPTED = "The charts need JavaScript, which is all inside this file."
 _ESCAPES = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -63,15 +70,31 @@ def render(payload: dict[str, Any], *, title: str, summary: list[str], live: str
     parts = {
         "csp": policy(vendor, app, live=live),
         "title": html.escape(title),
-        "summary": "\n".join(f"<p>{html.escape(line)}</p>" for line in summary),
+        "summary": "\n".join(_paragraphs(summary)),
         "live": html.escape(live, quote=True),
         "style": "\n".join(asset(f"assets/{name}") for name in STYLES),
         "data": inline_json(payload),
+        "phrases": inline_json(page_phrases()),
+        "lang": {"zh": "zh-CN"}.get(spoken(), spoken()),
         "vendor": vendor,
         "app": app,
     }
     template = asset("assets/page.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _paragraphs(summary: list[str]) -> Iterator[str]:
+    """Sentences for a page without scripts, in each language."""
+    for language in LANGUAGES:
+        with speaking(language):
+            for line in [*summary, UNSCRIPTED]:
+                yield f'<p lang="{language}">{html.escape(told(line))}</p>'
+
+
+@cache
+def page_phrases() -> dict[str, str]:
+    """The phrases that a page can say in Chinese."""
+    return table("zh", "sentences", "statistics", "page")
 
 
 def size_of(payload: dict[str, Any]) -> int:
@@ -85,6 +108,7 @@ def size_of(payload: dict[str, Any]) -> int:
         len(asset("vendor/echarts.min.js"))
         + len(application())
         + styles
+        + len(inline_json(page_phrases()))
         + len(inline_json(payload))
     )
 

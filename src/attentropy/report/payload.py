@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from attentropy.core.statistic import Statistic
 from attentropy.core.statistics import TABLE
 from attentropy.models.plan import Plan
+from attentropy.report.findings.texts import explained
 from attentropy.report.page import inline_json, render, size_of
 from attentropy.report.predictions import predict
 from attentropy.report.text import fitted, text_payload
@@ -66,6 +67,7 @@ def scan_payload(
     found: dict[str, Any] = {
         "kind": "scan",
         "statistics": ALL_DESCRIBED,
+        "explained": explained(finding.name for finding in scan.findings),
         "scan": _one(scan, called[0]),
         "other": None if other is None else _one(other, called[1]),
         "text": None,

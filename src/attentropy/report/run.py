@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from attentropy.core.notebook.words import plural
+from attentropy.report.findings.texts import explained
 from attentropy.report.page import render
 from attentropy.report.payload import DESCRIBED, SHOWN, rounded
 from attentropy.training.episodes import episodes_of
@@ -46,6 +47,7 @@ def run_payload(run: StoredRun) -> dict[str, Any]:
     shown = [name for name in SHOWN if name in run.metrics]
     return {
         "kind": "run",
+        "explained": explained(one.name for one in run.alerts),
         "statistics": [DESCRIBED[name] for name in shown],
         "run": {
             "name": run.name,

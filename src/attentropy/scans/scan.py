@@ -208,7 +208,7 @@ class _Work:
         work = sum(self.amount(length) for length in lengths)
         tokens = sum(self.text.rows(length).numel() for length in lengths)
         try:
-            with self._counted(work, tokens):
+            with self._counted(work, tokens, lengths[-1]):
                 cut = [self.text.cut(length) for length in lengths]
                 found = measure_several(self.model, cut, team=self.team, met=self.met)
         except AttentropyError:
@@ -244,7 +244,8 @@ class _Work:
         self.listener.stage(f"beyond {trained:,}, beside truncation")
         windows, whole = self.text.rows(length), self.losses.get(length)
         self._expect(self._truncated(length, trained))
-        with self._counted(self._truncated(length, trained), _read_twice(windows, trained)):
+        twice = _read_twice(windows, trained)
+        with self._counted(self._truncated(length, trained), twice, trained):
             beyond = Beyond(
                 self.model, self.text, length, trained=trained, whole=whole, team=self.team
             )
@@ -253,7 +254,7 @@ class _Work:
         if noticed is not None:
             self.listener.stage("probing distance and number")
             self._expect(self._probed(length))
-            with self._counted(self._probed(length), windows.numel() + PROBED):
+            with self._counted(self._probed(length), windows.numel() + PROBED, length):
                 cause = beyond.why()
         scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
         if noticed is not None or scan.plan is not None:
@@ -270,7 +271,7 @@ class _Work:
         ]
         work = len(wanted) * self.amount(length)
         self._expect(work)
-        with self._counted(work, len(wanted) * beyond.rows.numel()):
+        with self._counted(work, len(wanted) * beyond.rows.numel(), length):
             scan.remedies = tried(beyond, wanted)
 
     def _beyond(self, length: int) -> int:
@@ -287,10 +288,10 @@ class _Work:
         self.listener.more(max(0, work - self.planned))
         self.planned = max(0, self.planned - work)
 
-    def _counted(self, work: int, tokens: int) -> AbstractContextManager[None]:
+    def _counted(self, work: int, tokens: int, length: int) -> AbstractContextManager[None]:
         """Tells of work that processes share: each reads its part of the tokens."""
-        own = tokens // self.team.size
-        return counted(self.model, self.listener, work=work, tokens=own)
+        own, cost = tokens // self.team.size, self.cost
+        return counted(self.model, self.listener, work=work, tokens=own, cost=cost, length=length)
 
     def _truncated(self, length: int, trained: int) -> int:
         """What reading with truncation costs."""

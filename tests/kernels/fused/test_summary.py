@@ -9,7 +9,8 @@ import attentropy as at
 from attentropy.core.resolve import Options, resolve
 from attentropy.kernels.attended import attended
 from attentropy.kernels.fused import kernel, library, summary
-from attentropy.kernels.fused.summary import RepeatedCall, SummedRows
+from attentropy.kernels.fused.plan import CallPlan
+from attentropy.kernels.fused.summary import SummedRows
 
 pytestmark = pytest.mark.skipif(library.serving is None, reason="no compiled kernel")
 NAMES = sorted(summary.NAMES - {"overlap"})
@@ -197,19 +198,16 @@ def test_one_row_in_so_many_stands_for_the_others():
     torch.testing.assert_close(some[0][at_sink], p[:, 3::4].mean(1) * 40, rtol=1e-5, atol=0)
 
 
-def test_a_repeated_call_gives_the_output_and_adds_up():
+def test_a_plan_gives_the_output_and_adds_up():
     q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors(2, 4, 2, 37, 37))
     rows = rows_of(CAUSAL, start=1)
     into, found = summed(q, k, v, rows, mask=at.causal)
-    call = resolve(q, k, v, Options(mask=at.causal))
-    again, twice = RepeatedCall(call), empty(4)
-    given = {
-        "bounds": summary.bounds_words(call.seen),
-        "summary": summary.summary_words(summary.fields(rows, (2, 4, 37), PLACES)),
-    }
+    full, causal = (resolve(q, k, v, Options(mask=mask)) for mask in (None, at.causal))
+    plan, twice = CallPlan.of(full).seeing(causal.seen), empty(4)
+    summing = summary.Summing(rows, (2, 4, 37), PLACES)
     for _ in range(2):
         copies = [x.clone() for x in (q, k, v)]  # other memory, of the same strides
-        out = again(*copies, **given, into=twice)
+        out = plan.sum(*copies, summing, twice)
         assert torch.equal(out, found.out)
         assert out.stride() == found.out.stride()
     torch.testing.assert_close(twice[0], 2 * into[0], rtol=1e-12, atol=0, equal_nan=True)
@@ -236,5 +234,3 @@ def test_what_is_not_summed_here():
     ):
         assert not summary.serves(resolve(q, k, v, Options(**options)))
     assert not summary.serves(resolve(q.double(), k.double(), v.double(), Options()))
-    assert not summary.repeats(resolve(*(x.bfloat16() for x in (q, k, v)), Options()))
-    assert not summary.repeats(resolve(q, k, v, Options(dropout=0.5)))

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -42,11 +43,12 @@ def test_both_sets_of_seeds_are_run_and_told_apart():
     named = [(row["seeds"], row["number"], row["regime"]) for row in first]
     assert named == [
         ("judged", 1000, "healthy"), ("judged", 1000, "diverging"),
-        ("judged", 1000, "diverging, clipped"), ("judged", 1000, "fast"),
-        ("judged", 1000, "steep"), ("judged", 1000, "steep, clipped"),
+        ("judged", 1000, "diverging, clipped"),
+        ("judged", 1000, "steep"), ("judged", 1000, "steep, clipped"), ("judged", 1000, "fast"),
         ("tuning", 0, "healthy"), ("tuning", 0, "diverging"),
     ]  # fmt: skip
-    assert [row["number"] for row in second] == [1001] * 3
+    assert [row["number"] for row in second] == [1001] * 5
+    assert len(alarms.measure(replace(CONFIG, ramped=1), "grouped decoder", 1)) == 3
     assert first[0]["loss"] != first[6]["loss"]
     again = alarms.train(CONFIG, "grouped decoder", alarms.HEALTHY, 1000)
     assert again.top == first[0]["max_logit"]
@@ -91,6 +93,8 @@ def test_conclusions_count_runs():
         row("judged", 1001, "diverging", step_alarm=250.0, step_diverged=240.0, loss=4.0),
         row("judged", 1000, "diverging, clipped", step_alarm=200.0, loss=2.5),
         row("judged", 1001, "diverging, clipped", step_alarm=250.0, step_diverged=240.0),
+        row("judged", 1000, "steep", step_alarm=30.0, step_diverged=150.0),
+        row("judged", 1000, "steep, clipped", step_alarm=30.0, loss=1.5),
         row("tuning", 0, "healthy"),
     ]
     assert alarms.conclude(RunResults(rows)) == [
@@ -98,10 +102,12 @@ def test_conclusions_count_runs():
         "times the rate, 0 diverge and 1 ring; logits passed the limit in 1.",
         "Judged seeds 1000 to 1001: 2 of 2 runs of a rising rate diverge; in 1 of them an alarm rings "
         "before, by 30 to 30 steps (median 30).",
+        "Judged seeds 1000 to 1000: 1 of 1 runs of a rate that rises from the first step on diverge; in "
+        "1 of them an alarm rings before, by 120 to 120 steps (median 120).",
         "Tuning seeds 0 to 0: 0 of 1 healthy runs ring (largest logit 20).",
-        "Tuning seeds 0 to 0: 0 of 0 runs of a rising rate diverge; in 0 of them an alarm rings "
-        "before.",
         "Clipping at the first alert of logit growth keeps 1 of 2 diverging runs from divergence; mean "
         "loss at the end 2.25 in 2 runs, 3.50 without clipping.",
+        "Clipping at the first alert of logit growth keeps 1 of 1 steep runs from divergence; mean "
+        "loss at the end 1.50 in 1 runs, 2.00 without clipping.",
         "No head is told of more than 1 times by one alarm in one run.",
     ]

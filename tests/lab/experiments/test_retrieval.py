@@ -68,12 +68,6 @@ def test_gains_are_paired_by_seed_and_length():
     assert not derived.over("gain", n=16).size
 
 
-def test_distance_to_a_target_is_in_standard_errors():
-    assert retrieval._distance(Estimate(40.0, 4.0, 4), 30.0).startswith("5.0 standard errors above")
-    assert retrieval._distance(Estimate(28.0, 4.0, 4), 30.0).startswith("1.0 standard errors below")
-    assert retrieval._distance(Estimate(28.0, float("nan"), 1), 30.0).startswith("one seed")
-
-
 def test_conclusions_name_theory_and_measurement():
     rows = [row for rule in (retrieval.PLAIN, "n") for row in measured(rule)]
     said = retrieval.conclude(RunResults(rows))

@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 from attentropy.lab.harness import registry, results_page
 from attentropy.lab.harness.run_plan import RunPlan
 from attentropy.lab.harness.runner import run
+from attentropy.lab.harness.summary import bullets, ran, tables
 from tests.lab.harness.toy import TOY
 
 ROOT = Path(__file__).parents[3]
@@ -16,10 +18,35 @@ def test_the_full_run_is_preferred_and_figures_are_linked(tmp_path, monkeypatch)
     run(RunPlan(TOY, seeds=1, quick=True), tmp_path / "runs/b")
     (tmp_path / "runs/a/remarks.txt").write_text("Its alarms are of another day.\n")
     text = results_page.page(tmp_path / "runs", tmp_path / "docs/results.md")
-    assert text.endswith("\nIts alarms are of another day.\n")
+    assert "\n\nIts alarms are of another day.\n\n<details" in text
+    assert text.endswith("\n\n</details>\n")
     assert "## toy\n" in text
     assert "(quick run)" not in text
     assert "![H](../runs/a/h.png)" in text
+
+
+def test_the_page_begins_with_a_table_of_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_page, "HOMES", {"toy": ""})
+    monkeypatch.setattr(results_page, "find", lambda name: TOY)
+    run(RunPlan(TOY, seeds=1), tmp_path / "runs/a")
+    first = next(iter(TOY.conclude(results_page.published(tmp_path / "runs")[0].results)))
+    plain = results_page.page(tmp_path / "runs", tmp_path / "results.md")
+    assert f"| [toy](#toy) | {TOY.question} | {first} |" in plain
+    (tmp_path / "runs/a/answer.txt").write_text("Yes:\nby 3 | 4.\n")
+    text = results_page.page(tmp_path / "runs", tmp_path / "results.md")
+    assert f"| [toy](#toy) | {TOY.question} | Yes: by 3 \\| 4. | `attentropy lab toy" in text
+    assert "## toy\n\n**Yes: by 3 | 4.**\n" in text
+
+
+def test_every_number_of_an_answer_stands_in_its_run():
+    for shown in results_page.published(ROOT / "docs/results"):
+        if not (shown.folder / results_page.ANSWER).exists():
+            continue
+        told = bullets(shown.experiment, shown.results) + ran(shown.about)
+        told += "".join(tables(shown.experiment, shown.results)) + shown.experiment.question
+        known = set(re.findall(r"\d+(?:\.\d+)?", told.replace(",", "")))
+        found = re.findall(r"\d+(?:\.\d+)?", shown.answer.replace(",", ""))
+        assert [number for number in found if number not in known] == [], shown.about["experiment"]
 
 
 def test_the_committed_page_is_what_the_committed_runs_give(monkeypatch):

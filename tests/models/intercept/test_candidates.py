@@ -1,9 +1,16 @@
 """Which modules may call attention, by class and name."""
 
+import gc
+import weakref
+
 import pytest
+import torch
 from torch import nn
 
+from attentropy.models.intercept import candidates
 from attentropy.models.intercept.candidates import (
+    Structure,
+    device_of,
     heads_of,
     looks_like_attention,
     looks_like_cross,
@@ -25,6 +32,66 @@ class Own(nn.Module):
 def test_leaves_of_torch_are_left_out():
     net = nn.Sequential(Block(), Own(), nn.Linear(2, 2), nn.MultiheadAttention(4, 2))
     assert [name for name, _ in may_attend(net)] == ["", "0", "1", "3"]
+
+
+def changes():
+    """Ways to change a model whose structure is known, each with what it then has."""
+
+    def replaced(net):
+        net[0] = Block()
+
+    def renamed(net):
+        net.add_module("9", net._modules.pop("1"))
+
+    def added(net):
+        net[1].more = Own()
+
+    def removed(net):
+        net[0] = None
+
+    def reclassed(net):
+        net[1].__class__ = Other
+
+    return [replaced, renamed, added, removed, reclassed]
+
+
+class Other(Own):
+    pass
+
+
+@pytest.mark.parametrize("change", changes())
+def test_a_structure_is_known_until_the_model_changes(change, monkeypatch):
+    net = nn.Sequential(Block(), Own(), nn.Linear(2, 2))
+    net.again = net[0]  # a module that stands in two places
+    asked = []
+    plain = candidates.may_attend
+    monkeypatch.setattr(candidates, "may_attend", lambda model: asked.append(1) or plain(model))
+    for _ in range(3):
+        known = Structure.of(net)
+        assert known.named == list(plain(net))
+        assert known.kinds == {type(module) for module in net.modules()}
+    assert len(asked) == 1
+    change(net)
+    known = Structure.of(net)
+    assert known.named == list(plain(net))
+    assert known.kinds == {type(module) for module in net.modules()}
+    assert len(asked) == 2
+
+
+def test_a_structure_keeps_no_model_alive():
+    net = nn.Sequential(Block())
+    Structure.of(net)
+    gone = weakref.ref(net)
+    del net
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_device_of_a_model_is_that_of_its_first_parameter_with_memory():
+    assert device_of(nn.ReLU()).type == "cpu"
+    away, here = nn.Linear(2, 2, device="meta"), nn.Linear(2, 2)
+    assert device_of(away).type == "meta"
+    assert device_of(nn.Sequential(away, here)) == torch.device("cpu")
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_cross_attention_is_told_by_the_watch_or_by_the_class():
     assert is_cross(module, EXTENT)
     assert not is_cross(nn.Identity(), EXTENT)
     (attached,), untrack = tracking.track([module])
-    attached.watch(at.models.record.accumulators.Owner("", None, kind="self"))
+    tracking.watch([attached], [at.models.record.accumulators.Owner("", None, kind="self")])
     assert not is_cross(module, EXTENT)
     untrack()
 

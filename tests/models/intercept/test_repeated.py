@@ -94,6 +94,48 @@ def test_padding_may_change_from_call_to_call(short):
     same(quick.heads(), long.heads())
 
 
+@torch.no_grad()
+def test_a_mask_without_padding_is_worked_out_once(short, monkeypatch):
+    torch.manual_seed(0)
+    model, x, made = Attention().eval(), torch.randn(2, 9, 32), []
+    plain = repeated.Summing
+    monkeypatch.setattr(repeated, "Summing", lambda *given: made.append(1) or plain(*given))
+    with at.watch(model) as w:
+        for _ in range(4):
+            model(x)
+        w.clear()
+        model(x)
+    with at.watch(model) as padless:
+        for _ in range(4):
+            model(x, torch.ones(2, 9))
+        padless.clear()
+        model(x, torch.ones(2, 9))
+    assert len(short) >= 4
+    assert len(made) == 2  # causal, and everything
+    assert padless.heads()[0].rows == 2 * 9
+    assert w.heads()[0].rows == 2 * 8  # the first query has no choice
+
+
+@torch.no_grad()
+def test_lazily_negated_tensors_take_the_long_way(short):
+    class Negated(Attention):
+        lazy = False
+
+        def forward(self, x):
+            q = self.qkv(x).unflatten(-1, (3, 4, 8))[:, :, 0].transpose(1, 2).contiguous()
+            k = torch._neg_view(-q) if self.lazy else q.clone()
+            assert k.stride() == q.stride()
+            return F.scaled_dot_product_attention(q, k, k)
+
+    model, x = Negated().eval(), torch.randn(1, 9, 32)
+    with at.watch(model):
+        found = [model(x) for _ in range(4)][-1]
+        assert len(short) == 1
+        model.lazy = True
+        torch.testing.assert_close(model(x), found)
+    assert len(short) == 1
+
+
 def test_a_call_that_anything_follows_takes_the_long_way(short):
     model, x = Attention(), torch.randn(1, 9, 32)
     with at.watch(model):

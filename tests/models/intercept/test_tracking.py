@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import attentropy as at
 from attentropy.models.intercept import tracking
 from attentropy.models.intercept.tracking import TRACKED
+from attentropy.models.record.accumulators import Owner
 from tests.models.zoo import build, inputs
 
 X = torch.randn(2, 7, 32, generator=torch.Generator().manual_seed(1))
@@ -246,11 +247,14 @@ def test_computing_is_told_and_nests():
 
 
 def test_a_module_is_watched_by_one_watch():
-    (attached,), untrack = tracking.track([nn.Identity()])
-    first = attached.watch(object())
-    assert attached.watch(object()) is None
+    attached, untrack = tracking.track([nn.Identity(), nn.Identity()])
+    owners = [Owner("one", None), Owner("two", None)]
+    first = tracking.watch(attached[1:], owners[1:])
+    with pytest.raises(at.AttentropyError, match="two is being watched already"):
+        tracking.watch(attached, owners)
+    assert [one.owner for one in attached] == [None, owners[1]]
     first()
-    assert attached.owner is None
+    assert [one.owner for one in attached] == [None, None]
     untrack()
 
 

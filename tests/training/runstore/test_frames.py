@@ -77,3 +77,15 @@ def test_layers_may_come_late_or_not_in_every_sample(tmp_path):
     tables = np.stack([table[WANTED] for _, _, table in samples(store.path)])
     np.testing.assert_array_equal(tables, [[1, 2, np.nan], [np.nan, np.nan, 3], [4, 5, 6]])
     assert read(store.path).layers == ["l0", "l1"]
+
+
+def test_a_sample_in_which_no_attention_ran_is_read(tmp_path):
+    store = RunStore(tmp_path / "run.db")
+    for step in range(2 * FAN):
+        store(Metrics({}, rows=[] if step < FAN else rows([1.0, 2.0])), step)
+    store.close()
+    found = read(store.path)
+    assert found.steps == list(range(2 * FAN))
+    assert np.isnan(found.metrics["entropy"][0][0]).all()
+    assert found.metrics["entropy"][-1] == [[1.0, 2.0]]
+    assert read(store.path, most=4).total == 2 * FAN

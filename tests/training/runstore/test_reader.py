@@ -28,17 +28,6 @@ def test_the_newest_samples_alone(run):
     assert read(run).gaps == [(30, 40, "no room")]
 
 
-def test_losses_of_a_long_run_are_means(tmp_path):
-    store = RunStore(tmp_path / "long.db")
-    with store._writing():
-        store._db.executemany("INSERT INTO losses VALUES (?, ?)", ((i, i % 2) for i in range(8000)))
-    store.close()
-    found = read(store.path, most=100).losses
-    assert len(found) == 2000
-    assert found[0] == (3, 0.5)
-    assert len(read(store.path).losses) == 8000
-
-
 def test_samples_come_one_by_one(run):
     found = list(samples(run))
     assert [step for step, _, _ in found] == list(range(20))

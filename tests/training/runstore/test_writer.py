@@ -182,5 +182,5 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
     db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (json.dumps(99),))
     db.commit()
     db.close()
-    with pytest.raises(RunError, match="has version 99; this attentropy reads 3"):
+    with pytest.raises(RunError, match="has version 99; this attentropy reads 4"):
         runstore.read("old")

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from attentropy.core.language.speaking import told
+
 
 @click.command("bench")
 @click.option(
@@ -80,7 +82,7 @@ def command(
     given: dict[str, Any] = {"repeat": repeat, "memory": True, "seconds": seconds, "only": only}
     results = [
         result
-        for case in track(shapes, "measuring", console=Console(stderr=True))
+        for case in track(shapes, told("measuring"), console=Console(stderr=True))
         for result in measure(case, **given, missing=partial(click.echo, err=True))
     ]
     found = json.dumps(to_json(results, device=device), indent=1)
@@ -88,7 +90,7 @@ def command(
         into = into or Path("attentropy_gpu.json")
     if into is not None:
         into.write_text(found + "\n")
-        click.echo(f"written to {into}", err=True)
+        click.echo(told(f"written to {into}"), err=True)
     if as_json:
         click.echo(found)
     else:
@@ -114,12 +116,13 @@ def _predict(archs: str, *, widths: str, dtypes: str, as_json: bool) -> None:
 
     wanted = planned(architectures(archs), widths=whole(widths), dtypes=dtypes.split(","))
     console = Console(stderr=True)
-    found = [one() for one in track(wanted, "compiling and modelling", console=console)]
+    found = [one() for one in track(wanted, told("compiling and modelling"), console=console)]
     if as_json:
         click.echo(json.dumps([x.as_dict() for x in found], indent=1))
         return
     Console().print(columns(found))
-    click.echo("Predicted, not timed: ratios in one tool chain are what the model is good for.")
+    said = "Predicted, not timed: ratios in one tool chain are what the model is good for."
+    click.echo(told(said))
 
 
 def _tune(device: str, into: Path | None) -> None:
@@ -134,7 +137,7 @@ def _tune(device: str, into: Path | None) -> None:
 
     path = into or Path("attentropy_tiles.json")
     save(path, list(tuned(say=partial(click.echo, err=True))))
-    click.echo(f"Set {VARIABLE}={path.resolve()} to use these tile sizes.")
+    click.echo(told(f"Set {VARIABLE}={path.resolve()} to use these tile sizes."))
 
 
 def table(results: list[Any]) -> Any:
@@ -146,11 +149,11 @@ def table(results: list[Any]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    found = Table("case", "contender", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    found = Table(told("case"), told("contender"), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     predicted = any(r.predicted is not None for r in results)
     headings = ["ms", "time/\nsdpa", "cpu/\nsdpa", "bar", "of\npeak", "extra\nMiB"]
     for heading in (*headings, "predicted\nms") if predicted else headings:
-        found.add_column(heading, justify="right", no_wrap=True)
+        found.add_column(told(heading), justify="right", no_wrap=True)
     for r in results:
         cells = [
             r.case, r.contender, f"{r.seconds * 1e3:.2f}", f"{r.ratio:.2f}", f"{r.cpu_ratio:.2f}",

@@ -4,6 +4,8 @@ import json
 
 import click
 
+from attentropy.core.language.speaking import told
+
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
@@ -12,4 +14,8 @@ def command(as_json: bool) -> None:
     from attentropy.kernels.doctor import doctor
 
     health = doctor()
-    click.echo(json.dumps(health.as_dict(), indent=1) if as_json else str(health))
+    if as_json:
+        click.echo(json.dumps(health.as_dict(), indent=1))
+        return
+    for line in str(health).splitlines():
+        click.echo(line[: len(line) - len(line.lstrip())] + told(line.strip()))

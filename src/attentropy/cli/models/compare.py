@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attentropy.cli.failures import CalledWrongly
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.report.comparison import Compared
@@ -45,10 +46,12 @@ def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
         return
     for one in summary["changes"][:3]:
         click.echo(
-            f"layer {one['layer']} head {one['head']}: entropy {one['before']:.3g} -> "
-            f"{one['after']:.3g} nats"
+            told(
+                f"layer {one['layer']} head {one['head']}: entropy {one['before']:.3g} -> "
+                f"{one['after']:.3g} nats"
+            )
         )
-    click.echo(f"Compare: {page}")
+    click.echo(told(f"Compare: {page}"))
 
 
 def _loaded(paths: tuple[Path, ...]) -> "list[Compared]":

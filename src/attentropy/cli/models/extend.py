@@ -8,6 +8,7 @@ import click
 
 from attentropy.cli.failures import CalledWrongly
 from attentropy.cli.models.scan import DTYPES, FILE, loading, threads, tokens_of
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.distributed.team import Team
@@ -182,12 +183,16 @@ def show(found: "Extension", out: Path, lines: list[str]) -> None:
     from rich.markup import escape
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(found.table())
+    table = found.table()
+    table.title = told(str(table.title))
+    for column in table.columns:
+        column.header = told(str(column.header))
+    console.print(table)
     for note in found.record.notes:
-        console.print(f"  {escape(note)}")
-    console.print(f"[bold]{escape(found.sentence)}[/]")
+        console.print(f"  {escape(told(note))}")
+    console.print(f"[bold]{escape(told(found.sentence))}[/]")
     for line in lines:
-        console.print(f"    {escape(line)}")
+        console.print(f"    {escape(told(line))}")
     for path in (out / "extend.json", out / "extend.png"):
         if path.exists():
             console.print(escape(str(path)))

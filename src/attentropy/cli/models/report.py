@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from attentropy.cli.failures import check_file, writing
+from attentropy.core.language.speaking import told
 
 
 @click.command()
@@ -17,7 +18,7 @@ from attentropy.cli.failures import check_file, writing
 def command(name: str, out: Path | None, as_json: bool) -> None:
     """Make the HTML report of RUN: a run of the Monitor by file or name, or a scan.json."""
     target = _write(name, out)
-    click.echo(json.dumps({"report": str(target)}) if as_json else f"Report: {target}")
+    click.echo(json.dumps({"report": str(target)}) if as_json else told(f"Report: {target}"))
 
 
 def _write(name: str, out: Path | None) -> Path:

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from attentropy.core.language.speaking import told
 from attentropy.core.notebook.words import plural
 from attentropy.core.statistics import TABLE
 from attentropy.models.progress import Listener
@@ -29,10 +30,10 @@ MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]
 class _Bar(Listener):
     def __init__(self, bar: Progress) -> None:
         self.bar = bar
-        self.task = bar.add_task("loading the model", total=None)
+        self.task = bar.add_task(told("loading the model"), total=None)
 
     def stage(self, text: str) -> None:
-        self.bar.update(self.task, description=escape(text))
+        self.bar.update(self.task, description=escape(told(text)))
 
     def begin(self, total: int) -> None:
         self.bar.reset(self.task, total=total)
@@ -44,7 +45,7 @@ class _Bar(Listener):
         self.bar.advance(self.task, work)
 
     def say(self, text: str) -> None:
-        self.bar.console.print(escape(text), highlight=False)
+        self.bar.console.print(escape(told(text)), highlight=False)
 
 
 @contextmanager
@@ -57,11 +58,11 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("after"),
         TimeElapsedColumn(),
+        TextColumn(told("elapsed")),
         TextColumn("·"),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn(told("left")),
     )
     # speed is that since the beginning: work is counted in what it costs, and passes are long
     options: dict[str, Any] = {"speed_estimate_period": 86400.0, "transient": True}
@@ -78,40 +79,42 @@ def show(scan: Scan, out: Path) -> None:
     """
     console = Console()
     console.print()
-    console.print(f"[bold]{escape(scan.model.name)}[/]  {_facts(scan)}", highlight=False)
-    console.print(f"[bold]{escape(words.headline(scan))}[/]", highlight=False)
+    console.print(f"[bold]{escape(scan.model.name)}[/]  {told(_facts(scan))}", highlight=False)
+    console.print(f"[bold]{escape(told(words.headline(scan)))}[/]", highlight=False)
     for sentence in words.sentences(scan):
-        console.print(f"  {escape(sentence)}", highlight=False)
+        console.print(f"  {escape(told(sentence))}", highlight=False)
     console.print(_lengths(scan))
     for finding in scan.findings:
         heads = ", ".join(f"{layer}.{head}" for layer, head in finding.heads[:6])
         more = " …" if len(finding.heads) > 6 else ""
         count = plural(len(finding.heads), "head")
         text = f"{finding.name}: {count} ({heads}{more}); {finding.evidence}"
-        console.print(f"{MARKS[finding.severity]} {escape(text)}", highlight=False)
+        console.print(f"{MARKS[finding.severity]} {escape(told(text))}", highlight=False)
     if scan.remedies:
         console.print(_remedies(scan))
     _offer(console, scan)
-    console.print(f"\nReport: {escape(str(out / 'report.html'))}", highlight=False, soft_wrap=True)
-    console.print(f"Data:   {escape(str(out / 'scan.json'))}", highlight=False, soft_wrap=True)
-    if scan.plan is not None:
-        console.print(f"Plan:   {escape(str(out / 'plan.json'))}", highlight=False, soft_wrap=True)
+    written = {"Report: ": "report.html", "Data:   ": "scan.json", "Plan:   ": "plan.json"}
+    console.print()
+    for label, name in written.items():
+        if name != "plan.json" or scan.plan is not None:
+            line = told(label) + escape(str(out / name))
+            console.print(line, highlight=False, soft_wrap=True)
 
 
 def _remedies(scan: Scan) -> Table:
     """All that was tried, the best first."""
     table = Table(box=None, padding=(0, 2), header_style="dim", title_justify="left")
-    table.add_column(f"tried at {scan.remedies[0].length:,} tokens")
+    table.add_column(told(f"tried at {scan.remedies[0].length:,} tokens"))
     for name in ("loss past the trained length", "± error", "perplexity, all tokens", "helps"):
-        table.add_column(name, justify="right")
+        table.add_column(told(name), justify="right")
     for remedy in scan.remedies:
         change = remedy.change
         table.add_row(
-            remedy.name,
+            told(remedy.name),
             f"{change.before:.3f} → {change.after:.3f}",
             "–" if change.error is None else f"{change.error:.3f}",
             f"{remedy.perplexity_before:.3f} → {remedy.perplexity_after:.3f}",
-            "yes" if change.helps else "no",
+            told("yes" if change.helps else "no"),
         )
     return table
 
@@ -120,10 +123,11 @@ def _offer(console: Console, scan: Scan) -> None:
     """The best remedy that helps, as lines that run where they are pasted."""
     if not scan.advice:
         if scan.remedies:
-            console.print("Nothing that was tried helps by two standard errors.", highlight=False)
+            said = "Nothing that was tried helps by two standard errors."
+            console.print(told(said), highlight=False)
         return
     best = scan.advice[0]
-    console.print(f"[bold green]→[/] {escape(best.text)}", highlight=False)
+    console.print(f"[bold green]→[/] {escape(told(best.text))}", highlight=False)
     for line in [*scan.call.splitlines()[:-1], best.call]:
         console.print(f"    [bold]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
@@ -194,7 +198,7 @@ def _lengths(scan: Scan) -> Table:
     shown = ("entropy", "normalized_entropy")
     medians = [f"median {TABLE[name].column}" for name in shown]
     for name in ("length", *medians, "perplexity", "seconds"):
-        table.add_column(name, justify="right")
+        table.add_column(told(name), justify="right")
     for measure in scan.measures:
         cells = (
             *(words.median_of(measure.table(name)) for name in shown),

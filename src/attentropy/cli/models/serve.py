@@ -9,6 +9,7 @@ import click
 
 from attentropy.cli.failures import needs
 from attentropy.cli.models.text import load, reading_of, reads
+from attentropy.core.language.speaking import told
 
 TEXTS = ("texts", "prompt", "target", "generate", "image")
 
@@ -34,10 +35,10 @@ def command(what: str | None, host: str, port: int, **options: Any) -> None:
     else:
         app, name = _folder(what, host, options), what or "."
     if not is_loopback(host):
-        click.echo(f"warning: {host} can be reached from other machines", err=True)
+        click.echo(told(f"warning: {host} can be reached from other machines"), err=True)
     with _listen(host, port) as listener:
         place = f"http://{host}:{listener.getsockname()[1]}/"
-        click.echo(f"Serving {name} at {place} (Ctrl-C stops)")
+        click.echo(told(f"Serving {name} at {place} (Ctrl-C stops)"))
         serve(app, listener)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attentropy.cli.models.scan import DTYPES, FILE, threads
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.scans.loading.inputs import Tokens
@@ -164,12 +165,12 @@ def _target(source: "Source", text: str | None) -> "list[int] | None":
 
 def _show(view: "TextView", table: "TextTable", source: "Source", out: Path) -> None:
     for place, why in view.odd.items():
-        click.echo(f"not shown: {place} ({why})", err=True)
+        click.echo(told(f"not shown: {place} ({why})"), err=True)
     if view.generated:
         words = "".join(source.decode(row.token) for row in view.generated)
-        click.echo(f"{len(view.generated):,} generated: {words}")
-    click.echo(f"{len(table.tokens):,} tokens, weights of {len(table.looks)} heads")
-    click.echo(f"Text: {out / 'text.html'}")
+        click.echo(told(f"{len(view.generated):,} generated: {words}"))
+    click.echo(told(f"{len(table.tokens):,} tokens, weights of {len(table.looks)} heads"))
+    click.echo(told(f"Text: {out / 'text.html'}"))
 
 
 def machine(view: "TextView", table: "TextTable", source: "Source", out: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attentropy.core.language.speaking import told
+
 if TYPE_CHECKING:
     from attentropy.lab.claims import Claim, ClaimResult
 
@@ -46,7 +48,7 @@ def _measure(claims: "list[Claim]") -> "list[tuple[Claim, ClaimResult]]":
 
     console = Console(stderr=True)
     shown = track(
-        run(claims), "measuring", total=len(claims), console=console, transient=True,
+        run(claims), told("measuring"), total=len(claims), console=console, transient=True,
         disable=not console.is_terminal,
     )  # fmt: skip
     return list(shown)
@@ -78,13 +80,14 @@ def _print(measured: "list[tuple[Claim, ClaimResult]]") -> None:
 
     from attentropy.lab.claims.page import numbers_text
 
-    table = Table("id", "statement", "verdict", "correct", "measured", box=box.SIMPLE_HEAD)
+    titles = [told(name) for name in ("id", "statement", "verdict", "correct", "measured")]
+    table = Table(*titles, box=box.SIMPLE_HEAD)
     for claim, result in measured:
         style = _COLOURS.get(result.verdict, "red") if claim.agrees(result) else "bold red"
         text = result.verdict if claim.agrees(result) else f"{result.verdict}, not {claim.expected}"
         cells = (claim.statement, claim.correction, numbers_text(result.numbers))
         said, correct, numbers = (Text(cell) for cell in cells)
-        table.add_row(Text(claim.id), said, Text(text, style=style), correct, numbers)
+        table.add_row(Text(claim.id), said, Text(told(text), style=style), correct, numbers)
     console = Console()
     console.print(table)
     counts = Counter(result.verdict for claim, result in measured if claim.of_documents)
@@ -92,4 +95,5 @@ def _print(measured: "list[tuple[Claim, ClaimResult]]") -> None:
     wrong = sum(not claim.agrees(result) for claim, result in measured)
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     headline = f"{counts.total()} statements of the documents" + (f": {summary}" if summary else "")
-    console.print(f"{headline}; {own} identities of our own; {wrong} differ from the audit")
+    last = f"{headline}; {own} identities of our own; {wrong} differ from the audit"
+    console.print(told(last))

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from attentropy.cli.failures import needs
+from attentropy.core.language.speaking import told
 
 
 @click.command()
@@ -26,7 +27,7 @@ def command(out: Path, only: tuple[str, ...], list_: bool, as_json: bool) -> Non
         return
     if list_:
         for name, figure in FIGURES.items():
-            click.echo(f"{name:26} {figure.title}")
+            click.echo(f"{name:26} {told(figure.title)}")
         return
     unknown = sorted(set(only) - set(FIGURES))
     if unknown:
@@ -38,7 +39,7 @@ def command(out: Path, only: tuple[str, ...], list_: bool, as_json: bool) -> Non
     console = Console(stderr=True)
     chosen = [FIGURES[name] for name in only or FIGURES]
     shown = track(
-        chosen, "drawing", console=console, transient=True, disable=not console.is_terminal
+        chosen, told("drawing"), console=console, transient=True, disable=not console.is_terminal
     )
     written = {figure.name: [str(path) for path in write(figure, out)] for figure in shown}
     if as_json:

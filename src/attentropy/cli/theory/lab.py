@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from attentropy.cli.failures import needs
+from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.lab.harness.experiment import Experiment
@@ -69,7 +70,7 @@ def command(
         click.echo((where / RESULTS).read_text(encoding="utf-8"), nl=False)
         return
     Console().print(Markdown((where / SUMMARY).read_text(encoding="utf-8")))
-    click.echo(f"written to {where}")
+    click.echo(told(f"written to {where}"))
 
 
 def _seeds(text: str) -> int | tuple[int, ...]:
@@ -117,4 +118,4 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps(rows))
         return
     for experiment in all_experiments():
-        click.echo(f"{experiment.name:26} {experiment.question}")
+        click.echo(f"{experiment.name:26} {told(experiment.question)}")

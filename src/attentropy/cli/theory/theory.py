@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from attentropy.core.language.speaking import told
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -95,7 +97,7 @@ def _show(name: str, as_json: bool) -> None:
         click.echo(json.dumps(row))
         return
     for key, value in row.items():
-        click.echo(f"{key:9} {' '.join(value) if isinstance(value, list) else value}")
+        click.echo(f"{told(key):9} {' '.join(value) if isinstance(value, list) else value}")
 
 
 def _list(as_json: bool) -> None:
@@ -109,7 +111,8 @@ def _list(as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("function", "inputs", "formula", "domain", "source", box=box.SIMPLE_HEAD)
+    titles = [told(name) for name in ("function", "inputs", "formula", "domain", "source")]
+    table = Table(*titles, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(row["function"], " ".join(row["inputs"]), *_text(row))
     Console().print(table, markup=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from attentropy.cli.failures import check_file, needs, writing
+from attentropy.core.language.speaking import told
 from attentropy.core.notebook.words import plural
 
 if TYPE_CHECKING:
@@ -104,4 +105,4 @@ def _parquet(run: "StoredRun", out: Path) -> None:
             values = [list(column) for column in zip(*part, strict=True)]
             writer.write_table(pyarrow.table(values, schema=schema))
             count += len(part)
-    click.echo(f"{out}: {plural(count, 'line')}", err=True)
+    click.echo(told(f"{out}: {plural(count, 'line')}"), err=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attentropy.core.language.speaking import told
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -25,7 +27,7 @@ def command(folder: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found))
     elif not found:
-        click.echo(f"no runs in {place}")
+        click.echo(told(f"no runs in {place}"))
     else:
         _print(found)
 
@@ -76,7 +78,8 @@ def _print(found: list[dict[str, object]]) -> None:
 def _table(found: list[dict[str, object]], columns: list[str]) -> "Table":
     from rich.table import Column, Table
 
-    table = Table(Column("run", no_wrap=True), *(Column(name, no_wrap=True) for name in columns))
+    titles = (Column(told(name), no_wrap=True) for name in ("run", *columns))
+    table = Table(*titles)
     for line in found:
         table.add_row(str(line["run"]), *(_cell(line, name) for name in columns))
     return table
@@ -84,9 +87,9 @@ def _table(found: list[dict[str, object]], columns: list[str]) -> "Table":
 
 def _cell(line: dict[str, object], name: str) -> str:
     if "error" in line:
-        return "unreadable" if name == "state" else ""
+        return told("unreadable") if name == "state" else ""
     if name == "state":
-        return "running" if line["running"] else "ended"
+        return told("running" if line["running"] else "ended")
     value = line[name]
     if name == "loss":
         return f"{value:.4g}" if isinstance(value, float) else ""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from attentropy.core.language.speaking import told
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -90,13 +92,13 @@ def view(run: "StoredRun", *, width: int) -> "Group":
     state = "running" if run.running else "ended"
     step = f"step {run.steps[-1]}" if run.steps else "nothing recorded yet"
     loss = f", loss {run.losses[-1][1]:.4g}" if run.losses else ""
-    parts: list[Any] = [Text(f"{run.name}: {state}, {step}{loss}", style="bold")]
+    parts: list[Any] = [Text(told(f"{run.name}: {state}, {step}{loss}"), style="bold")]
     if run.steps:
         shown = [one for one in TABLE.values() if "mean" in one.logged]
         parts += _tables(run, shown, width)
     for one in episodes_of(run)[-5:]:
         style = "red" if one.severity == "critical" else "yellow"
-        parts.append(Text(f"{one.steps}: {one.text}", style=style))
+        parts.append(Text(told(f"{one.steps}: {one.text}"), style=style))
     return Group(*parts)
 
 
@@ -115,8 +117,8 @@ def _tables(run: "StoredRun", shown: "list[Statistic]", width: int) -> "list[Tab
     tables = []
     for first in range(0, len(shown), beside):
         some = shown[first : first + beside]
-        titles = (Column(one.label.lower(), max_width=NUMBER + 1 + bars) for one in some)
-        table = Table(Column("layer", no_wrap=True), *titles)
+        titles = (Column(told(one.label).lower(), max_width=NUMBER + 1 + bars) for one in some)
+        table = Table(Column(told("layer"), no_wrap=True), *titles)
         for i, layer in enumerate(layers):
             table.add_row(layer, *(_cell(run.metrics[one.name], i, bars) for one in some))
         tables.append(table)

@@ -51,6 +51,8 @@ class Mask:
         table: the bool tensor of a mask that is nothing else.
         added: numbers to add to the logits, broadcastable to [B,H,Q,K]; -inf hides a key beside
             those that the predicate hides.
+        either: two intervals, of which a key that is visible is in one at least; None for a mask
+            that is not made so.
         made: how it is pickled: its name in attentropy.core.masks, or the function and the
             arguments that make it.
     """
@@ -63,6 +65,7 @@ class Mask:
     check: Callable[[Extent], None] | None = None
     table: Tensor | None = None
     added: Tensor | None = None
+    either: tuple[Mask, Mask] | None = None
     made: Made = None
 
     @takes_indices
@@ -99,6 +102,7 @@ class Mask:
             is_interval=self.is_interval and other.is_interval,
             check=_both(self, other),
             added=_sum(self.added, other.added),
+            either=_within(self, other) or _within(other, self),
             made=(operator.and_, (self, other)),
         )
 
@@ -106,6 +110,7 @@ class Mask:
         other = as_mask(other)
         _refuse_added("|", self, other)
         lo, hi, is_interval = _union(self, other)
+        apart = self.is_interval and other.is_interval and not is_interval
         return Mask(
             lambda w: self.predicate(w) | other.predicate(w),
             f"({self.name} | {other.name})",
@@ -113,6 +118,7 @@ class Mask:
             hi=hi,
             is_interval=is_interval,
             check=_both(self, other),
+            either=(self, other) if apart else None,
             made=(operator.or_, (self, other)),
         )
 
@@ -321,6 +327,14 @@ def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
     return summed(a, b)
+
+
+def _within(union: Mask, interval: Mask) -> tuple[Mask, Mask] | None:
+    """The two intervals of a union, each met with one more interval; None if there are none."""
+    if union.either is None or not interval.is_interval:
+        return None
+    first, second = union.either
+    return first & interval, second & interval
 
 
 def _union(a: Mask, b: Mask) -> tuple[Bound | None, Bound | None, bool]:

@@ -15,7 +15,7 @@ from attentropy.core.errors import UnsupportedError
 from attentropy.core.visibility import Visibility
 from attentropy.core.weights import Softmax
 from attentropy.kernels import noise, softmax_results
-from attentropy.kernels.fused import library
+from attentropy.kernels.fused import joined, library
 from attentropy.kernels.fused.block import Words, block, heads, pointer, spread
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators
@@ -39,8 +39,10 @@ def lacks(call: Call) -> str | None:
         return "weights other than Softmax"
     if call.additive is not None:
         return "the additive score"
-    if call.seen.predicate is not None:
+    if call.seen.predicate is not None and call.seen.in_two() is None:
         return "a tile predicate mask"
+    if call.dropout and call.seen.predicate is not None:
+        return "dropout with a mask of two intervals"
     if call.dropout and call.seen.origin is not None:
         return "dropout of a part of a longer sequence"
     for x in (call.q, call.k, call.v):
@@ -55,6 +57,11 @@ def attend(call: Call) -> Rows:
     Args:
         call: a resolved call.
     """
+    return joined.attend(call, _one_interval)
+
+
+def _one_interval(call: Call) -> Rows:
+    """The rows of a call without a predicate."""
     return softmax_results.rows(PASSES(call))
 
 
@@ -64,6 +71,8 @@ def key_mass(call: Call) -> Tensor:
     Args:
         call: a resolved call.
     """
+    if call.seen.predicate is not None:
+        return joined.key_mass(call, _one_interval)
     return softmax_results.key_mass(PASSES, call)
 
 

@@ -4,8 +4,8 @@ Python takes longer to describe a small call than the library takes to compute i
 description; each call adds addresses, in struct Places of cpp/args.h.
 """
 
-import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,14 +13,18 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.results import Attended, Stats
+from attentropy.core.visibility import Visibility
 from attentropy.kernels.autograd import once, unbatched
 from attentropy.kernels.fused import kernel as fused
 from attentropy.kernels.fused import library
-from attentropy.kernels.fused.block import block
+from attentropy.kernels.fused.block import Fields, Struct, block
+from attentropy.kernels.fused.summary import Summing
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING, SoftmaxResults
 
-_PLACES = struct.Struct("11q").pack
+_PLACES = Struct("Places").pack
+_BOUNDS = ("lo", "hi", "mask")
+_SEEN = Call._fields.index("seen") - 3  # among the fields after q, k and v
 _ARGMAX = 2  # rows of floats that the int64 argmax takes
 _FLOATS = ("entropy", "lse", "max_logit", "collision", "varentropy", "log_l")
 _ROW = {name: row for row, name in enumerate(_FLOATS, start=_ARGMAX)}
@@ -51,7 +55,8 @@ class CallPlan:
 
     Attributes:
         rest: the fields of the call after q, k and v.
-        args: struct Args without addresses.
+        fields: of struct Args, without addresses of q, k, v and results.
+        args: the struct.
         names: of the statistics that are asked for, and "visible".
         visible: number of visible keys of each row, broadcastable to [B,H,Q].
         library: that it was made for.
@@ -62,6 +67,7 @@ class CallPlan:
     """
 
     rest: tuple[Any, ...]
+    fields: Fields
     args: bytes
     names: frozenset[str]
     visible: Tensor
@@ -73,24 +79,26 @@ class CallPlan:
 
     @classmethod
     def of(cls, call: Call) -> "CallPlan | None":
-        """The plan of a call that the kernel serves; None if inputs have to be converted first.
+        """The plan of a call that the kernel serves in one pass over inputs as they are, or None.
 
         Args:
             call: a resolved call, whose other tensors nobody writes to or differentiates.
         """
         lib = fused.loaded()
         ready = fused.readable(call, lib)
+        if call.seen.predicate is not None:  # two intervals are two passes
+            return None
         if any(_differ(*pair) for pair in zip(ready[:3], call[:3], strict=True)):
             return None
         q, k, v = call[:3]
         out, *grads = (Room.beside(x, y.shape[3]) for x, y in ((q, v), (q, q), (k, k), (v, v)))
-        fields = {
-            f"d{name}": (0, *room.strides[:3]) for name, room in zip("qkv", grads, strict=True)
-        }
-        fields |= dict.fromkeys(("out", "dout"), (0, *out.strides[:3]))
+        fields = fused.described(ready) | dict.fromkeys(("out", "dout"), (0, *out.strides[:3]))
+        for name, room in zip("qkv", grads, strict=True):
+            fields[f"d{name}"] = (0, *room.strides[:3])
         return cls(
             rest=ready[3:],
-            args=block(fused.described(ready), fields),
+            fields=fields,
+            args=block(fields),
             names=call.asked | {"visible"},
             visible=call.visible,
             library=lib,
@@ -109,6 +117,17 @@ class CallPlan:
             v: values.
         """
         return Call(q, k, v, *self.rest)
+
+    def seeing(self, seen: Visibility) -> "CallPlan":
+        """The plan of the same calls where queries see other keys.
+
+        Args:
+            seen: bounds, or a table, which nobody writes to.
+        """
+        fields = {name: words for name, words in self.fields.items() if name not in _BOUNDS}
+        fields |= fused.bounds_of(seen)
+        rest = (*self.rest[:_SEEN], seen, *self.rest[_SEEN + 1 :])
+        return replace(self, rest=rest, fields=fields, args=block(fields), visible=seen.visible)
 
     def serves(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether the library that it was made for reads them as they are: bf16 in words of two.
@@ -149,8 +168,27 @@ class CallPlan:
         out = q.new_empty_strided(*self.out)
         rows = q.new_empty_strided(*self.rows, dtype=torch.float32)
         at = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), rows.data_ptr()
-        self.library.planned_forward(self.args, _PLACES(*_pool(), *at, 0, 0, 0, 0))
+        self.library.planned_forward(self.args, _PLACES(*_pool(), *at, 0, 0, 0, 0, 0, 0, 0))
         return out, rows
+
+    def sum(
+        self, q: Tensor, k: Tensor, v: Tensor, summing: Summing, into: Sequence[Tensor]
+    ) -> Tensor:
+        """The output; its rows are added up. No autograd.
+
+        Args:
+            q: queries.
+            k: keys.
+            v: values.
+            summing: which rows are summed.
+            into: the sums [N + H,H] and the largest logits [H], float64 and contiguous.
+        """
+        out = q.new_empty_strided(*self.out)
+        rows = q.new_empty_strided(*self.rows, dtype=torch.float32)
+        at = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), rows.data_ptr()
+        to = summing.address, into[0].data_ptr(), into[1].data_ptr()
+        self.library.planned_forward(self.args, _PLACES(*_pool(), *at, *to, 0, 0, 0, 0))
+        return out
 
     def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
         """Gradients of q, k and v by way of the output. No autograd.
@@ -165,7 +203,7 @@ class CallPlan:
         dq, dk, dv = [q.new_empty_strided(*room) for room in self.grads]
         at = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), rows.data_ptr()
         to = dout.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr()
-        self.library.planned_backward(self.args, _PLACES(*_pool(), *at, *to))
+        self.library.planned_backward(self.args, _PLACES(*_pool(), *at, 0, 0, 0, *to))
         return dq, dk, dv
 
 

@@ -3,6 +3,7 @@
 `attentropy.models.record.measures` defines the same sums in torch, and serves where this does not.
 """
 
+import ctypes
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,26 +12,8 @@ from torch import Tensor
 
 from attentropy.core.call import Call
 from attentropy.core.results import Stats
-from attentropy.core.visibility import Visibility
-from attentropy.kernels.fused import library
-from attentropy.kernels.fused.block import (
-    ARGS,
-    Fields,
-    Struct,
-    Words,
-    block,
-    heads,
-    pointer,
-    spread,
-)
-from attentropy.kernels.fused.kernel import (
-    bounds_of,
-    described,
-    empty_like_rows,
-    lacks,
-    loaded,
-    readable,
-)
+from attentropy.kernels.fused.block import Fields, Struct, Words, block, heads, pointer, spread
+from attentropy.kernels.fused.kernel import described, lacks, loaded, readable
 
 SUMMARY = Struct("Summary")
 NAMES = frozenset(n.removeprefix("at_") for n in SUMMARY.layout if n.startswith("at_"))
@@ -68,7 +51,7 @@ def serves(call: Call) -> bool:
     """
     if call.relative is not None or call.slopes is not None or call.sink is not None:
         return False
-    return lacks(call) is None
+    return call.seen.predicate is None and lacks(call) is None
 
 
 def fields(rows: SummedRows, shape: tuple[int, ...], places: Iterable[str]) -> dict[str, Words]:
@@ -114,89 +97,17 @@ def add(call: Call, out: Tensor | None, stats: Stats, summary: Fields, into: lis
     lib.summary(block(described(x), given), SUMMARY.pack(*SUMMARY.words(summary, where)))
 
 
-class RepeatedCall:
-    """A call that comes again with other tensors: its output, and its sums, with nothing else done.
-
-    Queries, keys and values must have the sizes, strides and type of those of the call; the
-    library reads them as they are. Nothing is recorded for gradients.
+class Summing:
+    """Which rows of planned calls are summed, as the library reads it: a struct Summary.
 
     Args:
-        call: a resolved call for which `repeats` is true.
+        rows: which rows are summed.
+        shape: [B,H,Q].
+        places: names of the sums, in their order.
     """
 
-    def __init__(self, call: Call) -> None:
-        self._scale = call.scale  # its address is among the words
-        self._rows = call.q.shape[:3].numel()
-        self._words = ARGS.words(described(call))
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, *, bounds: Words, summary: Words, into: list[Tensor]
-    ) -> Tensor:
-        """The output [B,H,Q,Dv].
-
-        Args:
-            q: queries [B,H,Q,D].
-            k: keys [B,Hk,K,D].
-            v: values [B,Hk,K,Dv].
-            bounds: what `bounds_words` gave for the keys that are seen.
-            summary: what `summary_words` gave for the rows that are summed.
-            into: the sums [N + H,H] and the largest logits [H], float64 and contiguous.
-        """
-        out = empty_like_rows(q, v.shape[3])
-        found = torch.empty(8, self._rows, dtype=torch.float32, device="cpu")
-        words, at = self._words.copy(), found.data_ptr()
-        words[_AT["q"]], words[_AT["k"]], words[_AT["v"]] = q.data_ptr(), k.data_ptr(), v.data_ptr()
-        words[_AT["out"] : _AT["out"] + 4] = heads(out)
-        words[_AT["lo"] : _AT["lo"] + len(bounds)] = bounds
-        words[_AT["argmax"]] = at  # two words for each row
-        for place, name in enumerate(_WRITTEN, start=2):
-            words[_AT[name]] = at + 4 * place * self._rows
-        whole = list(summary)
-        whole[_SUMS : _SUMS + 2] = into[0].data_ptr(), into[1].data_ptr()
-        lib, given = loaded(), ARGS.pack(*words)
-        lib.forward(given)
-        lib.summary(given, SUMMARY.pack(*whole))
-        return out
-
-
-_WRITTEN = (*_READ, "log_l")
-_AT = {name: ARGS.place(name) for name in ("q", "k", "v", "out", "lo", "argmax", *_WRITTEN)}
-_SUMS = SUMMARY.place("sums")
-_BOUNDS = ("lo", "hi", "mask")
-
-
-def repeats(call: Call) -> bool:
-    """Whether a call may come again as a RepeatedCall.
-
-    Args:
-        call: a resolved call.
-    """
-    plain = call.bias is None and not call.dropout and call.q.dtype is torch.float32
-    return (
-        plain
-        and serves(call)
-        and library.serving is not None
-        and (readable(call, library.serving) is call)
-    )
-
-
-def bounds_words(seen: Visibility) -> Words:
-    """The fields of struct Args that say which keys are seen, as words.
-
-    Args:
-        seen: bounds, or a table.
-    """
-    fields = bounds_of(seen)
-    words: list[float] = []
-    for name in _BOUNDS:
-        words += fields.get(name, (0,) * len(ARGS.layout[name]))
-    return tuple(words)
-
-
-def summary_words(summary: Fields) -> Words:
-    """What `fields` gave, as words.
-
-    Args:
-        summary: fields of struct Summary.
-    """
-    return tuple(SUMMARY.words(summary))
+    def __init__(self, rows: SummedRows, shape: tuple[int, ...], places: Iterable[str]) -> None:
+        self._rows = rows  # the struct has addresses of its tensors
+        words = SUMMARY.words(fields(rows, shape, places))
+        self._memory = ctypes.create_string_buffer(SUMMARY.pack(*words))
+        self.address = ctypes.addressof(self._memory)

@@ -52,9 +52,9 @@ FIRST_SEED = {TUNING: 0, JUDGED: 1000}
 class AlarmsConfig:
     """Adam without weight decay or clipping of gradients.
 
-    Each kind has `tuned` tuning seeds. As many judged seeds also have a steep run, to the rate
-    `steep`, and a fast one, at three times the rate of a healthy run, which is neither meant to
-    diverge nor counted as healthy.
+    Each kind has `tuned` tuning seeds. As many judged seeds also have a fast run, at three times
+    the rate of a healthy one, which is neither meant to diverge nor counted as healthy. The first
+    `ramped` judged seeds have a steep run, to the rate `steep`.
     """
 
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -73,6 +73,7 @@ class AlarmsConfig:
     smooth: int = 10
     rise: float = 0.25
     tuned: int = 1
+    ramped: int = 5
 
 
 def rates(config: AlarmsConfig, regime: str) -> list[float]:
@@ -206,9 +207,10 @@ def measure(config: AlarmsConfig, condition: str, seed: int) -> list[Row]:
         seed: counted from 0.
     """
     runs = [(JUDGED, regime) for regime in (HEALTHY, DIVERGING, CLIPPED)]
+    if seed < config.ramped:
+        runs += [(JUDGED, regime) for regime in (STEEP, STEEP_CLIPPED)]
     if seed < config.tuned:
-        runs += [(JUDGED, regime) for regime in (FAST, STEEP, STEEP_CLIPPED)]
-        runs += [(TUNING, regime) for regime in (HEALTHY, DIVERGING)]
+        runs += [(JUDGED, FAST), (TUNING, HEALTHY), (TUNING, DIVERGING)]
     return [_row(config, condition, regime, seeds, seed) for seeds, regime in runs]
 
 
@@ -255,7 +257,9 @@ def conclude(results: RunResults) -> list[str]:
     for seeds in (JUDGED, TUNING):
         rows = results.where(seeds=seeds)
         if len(rows):
-            lines += [_healthy(rows, seeds), _diverging(rows, seeds)]
+            lines.append(_healthy(rows, seeds))
+            tried = [r for r in (DIVERGING, STEEP) if len(rows.where(regime=r))]
+            lines += [_diverging(rows, seeds, regime) for regime in tried]
     for plain, clipped in ((DIVERGING, CLIPPED), (STEEP, STEEP_CLIPPED)):
         runs = results.where(seeds=JUDGED, regime=plain)
         if len(runs):
@@ -277,12 +281,14 @@ def _healthy(rows: RunResults, seeds: str) -> str:
     )
 
 
-def _diverging(rows: RunResults, seeds: str) -> str:
-    lost = [row for row in rows.where(regime=DIVERGING) if row["diverged"]]
+def _diverging(rows: RunResults, seeds: str, regime: str) -> str:
+    runs = rows.where(regime=regime)
+    lost = [row for row in runs if row["diverged"]]
     leads = sorted(row["lead"] for row in lost if (row["lead"] or 0) > 0)
+    rate = "rising rate" if regime == DIVERGING else "rate that rises from the first step on"
     text = (
-        f"{_named(rows, seeds)}: {len(lost)} of {len(rows.where(regime=DIVERGING))} runs of a "
-        f"rising rate diverge; in {len(leads)} of them an alarm rings before"
+        f"{_named(runs, seeds)}: {len(lost)} of {len(runs)} runs of a "
+        f"{rate} diverge; in {len(leads)} of them an alarm rings before"
     )
     if leads:
         text += f", by {leads[0]:.0f} to {leads[-1]:.0f} steps (median {median(leads):.0f})"

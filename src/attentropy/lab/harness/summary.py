@@ -23,17 +23,57 @@ def summary(
         level: of the headings.
         at: what precedes the names of figures in links.
     """
-    mark, derived = "#" * level, experiment.derive(results)
+    mark = "#" * level
     parts = [
-        f"{mark} {experiment.name}{' (quick run)' if about['quick'] else ''}",
+        f"{mark} {title(experiment, about)}",
         experiment.question,
         ran(about),
-        *(f"- {line}" for line in experiment.conclude(results)),
-        *(f"**{t.title}**\n\n{markdown(t, derived)}" for t in _filled(experiment, derived)),
-        *(f"![{f.title}]({at}{f.name}.png)" for f in experiment.figures),
+        bullets(experiment, results),
+        *tables(experiment, results),
+        *figures(experiment, at=at),
     ]
-    joined = "\n\n".join(parts) + "\n"
-    return joined.replace("\n\n- ", "\n- ").replace(f"{ran(about)}\n- ", f"{ran(about)}\n\n- ")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def title(experiment: Experiment, about: dict[str, Any]) -> str:
+    """The name of an experiment, and whether its run was a quick one.
+
+    Args:
+        experiment: what was run.
+        about: what RunFolder.about() gave.
+    """
+    return f"{experiment.name}{' (quick run)' if about['quick'] else ''}"
+
+
+def bullets(experiment: Experiment, results: RunResults) -> str:
+    """What the run shows, as a list.
+
+    Args:
+        experiment: what was run.
+        results: rows of a run.
+    """
+    return "\n".join(f"- {line}" for line in experiment.conclude(results))
+
+
+def tables(experiment: Experiment, results: RunResults) -> list[str]:
+    """The tables of a run, those for which there are numbers.
+
+    Args:
+        experiment: what was run.
+        results: rows of a run.
+    """
+    derived = experiment.derive(results)
+    return [f"**{t.title}**\n\n{markdown(t, derived)}" for t in _filled(experiment, derived)]
+
+
+def figures(experiment: Experiment, *, at: str = "") -> list[str]:
+    """Links to the figures of a run.
+
+    Args:
+        experiment: what was run.
+        at: what precedes the names of figures in links.
+    """
+    return [f"![{f.title}]({at}{f.name}.png)" for f in experiment.figures]
 
 
 def _filled(experiment: Experiment, results: RunResults) -> list[TableSpec]:

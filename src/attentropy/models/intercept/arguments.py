@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from attentropy.kernels.tracing import traced
 from attentropy.models.intercept.tracking import STATE, owner_of
 
 if TYPE_CHECKING:
@@ -31,17 +32,18 @@ NEAR = 3  # the innermost modules that are asked where keys come from
 
 
 @cache
-def names_of(kind: Any) -> tuple[str, ...]:
-    """Names of the arguments that modules of a class take.
+def names_of(kind: Any) -> dict[str, int]:
+    """Names of the arguments that modules of a class take, with their places.
 
     Args:
         kind: the class of the modules.
     """
     try:
-        names = tuple(signature(kind.forward).parameters)
+        names = list(signature(kind.forward).parameters)
     except (TypeError, ValueError):
-        return ()
-    return names[1:] if names[:1] == ("self",) else names
+        return {}
+    names = names[1:] if names[:1] == ["self"] else names
+    return {name: place for place, name in enumerate(names)}
 
 
 def argument(owner: "Owner", name: str) -> Any:
@@ -53,9 +55,9 @@ def argument(owner: "Owner", name: str) -> Any:
     """
     args, kwargs = owner.given
     value = kwargs.get(name)
-    if value is None and name in owner.names:
-        place = owner.names.index(name)
-        value = args[place] if place < len(args) else None
+    if value is None and args:
+        place = owner.names.get(name)
+        value = args[place] if place is not None and place < len(args) else None
     return value
 
 
@@ -89,6 +91,8 @@ def _remembered(
     if torch.compiler.is_compiling() or sizes not in owner.real:
         real = _real(owner)
         fitted = None if real is None else _fitted(real, batch, queries, step=step)
+        if fitted is not None and _is_all(fitted):
+            fitted = None
         if torch.compiler.is_compiling():
             return real is not None, fitted
         owner.real[sizes] = real is not None, fitted
@@ -106,6 +110,13 @@ def _real(owner: "Owner") -> Tensor | None:
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     return None if not owner.is_model and _is_added(mask) else mask != 0
+
+
+def _is_all(real: Tensor) -> bool:
+    """Is nothing padding? Where asking takes no more than a look: on the CPU."""
+    if not real.is_cpu or traced(real) or torch._C._are_functorch_transforms_active():
+        return False
+    return bool(real.all())
 
 
 def _is_added(mask: Tensor) -> bool:
@@ -183,12 +194,20 @@ def in_windows(batch: int, queries: int) -> bool:
 
 
 def _batch(owner: "Owner") -> int | None:
-    return next((x.shape[0] for x in _tensors(owner) if x.dim()), None)
+    for x in _tensors(owner):
+        if x.dim():
+            return x.shape[0]
+    return None
 
 
 def _tensors(owner: "Owner") -> Iterator[Tensor]:
     args, kwargs = owner.given
-    return (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+    for x in args:
+        if isinstance(x, Tensor):
+            yield x
+    for x in kwargs.values():
+        if isinstance(x, Tensor):
+            yield x
 
 
 def _is_whole(x: Tensor, batch: int, queries: int) -> bool:

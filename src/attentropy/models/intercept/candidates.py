@@ -1,7 +1,12 @@
 """Which modules of a model may call attention, as their classes and names tell."""
 
 import re
+import sys
+import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,10 +19,90 @@ _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
 
 
-def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Names and modules that may call attention themselves.
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The modules of a model: which may call attention, and of which classes all are.
 
-    All but torch's own leaves, compiled wrappers and TorchScript.
+    Attributes:
+        named: names and modules that may call attention themselves: all but torch's own leaves,
+            compiled wrappers and TorchScript.
+        kinds: classes of all modules.
+    """
+
+    named: list[tuple[str, nn.Module]]
+    kinds: frozenset[type[nn.Module]]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Structure":
+        """Worked out once for a model, and again if a module was added, replaced or renamed.
+
+        Args:
+            model: any module.
+        """
+        paths, modules = _walk(model)
+        kinds = [type(module) for module in modules]
+        known = _known.get(model)
+        if known is None or not known.is_of(paths, modules, kinds):
+            known = _known[model] = _Remembered.of(model, paths, modules, kinds)
+        named = [(name, modules[place]) for name, place in known.chosen]
+        return cls(named, known.kinds)
+
+
+class _Remembered(NamedTuple):
+    """What is kept of a model, which it does not keep alive."""
+
+    paths: list[Any]
+    modules: list[weakref.ref[nn.Module]]
+    classes: list[type[nn.Module]]
+    chosen: list[tuple[str, int]]
+    kinds: frozenset[type[nn.Module]]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        paths: list[Any],
+        modules: list[nn.Module],
+        classes: list[type[nn.Module]],
+    ) -> "_Remembered":
+        places = {id(module): place for place, module in enumerate(modules)}
+        chosen = [(name, places[id(module)]) for name, module in may_attend(model)]
+        refs = [weakref.ref(module) for module in modules]
+        return cls(paths, refs, classes, chosen, frozenset(classes))
+
+    def is_of(
+        self, paths: list[Any], modules: list[nn.Module], classes: list[type[nn.Module]]
+    ) -> bool:
+        return (
+            paths == self.paths
+            and classes == self.classes
+            and all(ref() is module for ref, module in zip(self.modules, modules, strict=True))
+        )
+
+
+_known: "weakref.WeakKeyDictionary[nn.Module, _Remembered]" = weakref.WeakKeyDictionary()
+
+
+def _walk(model: nn.Module) -> tuple[list[Any], list[nn.Module]]:
+    """All modules, each once, and which names and modules each holds, by their numbers."""
+    modules, paths, numbers = [model], list[Any](), {id(model): 0}
+    for module in modules:
+        for name, child in module._modules.items():
+            if child is None:
+                continue
+            number = numbers.setdefault(id(child), len(modules))
+            if number == len(modules):
+                modules.append(child)
+            paths += (name, number)
+        paths.append(None)
+    return paths, modules
+
+
+def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Names and modules that may call attention themselves, in the order of the model.
+
+    Args:
+        model: any module.
     """
     for name, module in model.named_modules():
         if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
@@ -45,7 +130,7 @@ def looks_like_attention(name: str, module: nn.Module) -> bool:
         name: of the module in its model.
         module: the module.
     """
-    return bool(_ATTENTION.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+    return _is_named(_ATTENTION, type(module).__name__, name)
 
 
 def might_attend(name: str, module: nn.Module) -> bool:
@@ -67,7 +152,13 @@ def looks_like_cross(name: str, module: nn.Module) -> bool:
     """
     if getattr(module, "is_cross_attention", False) is True:
         return True
-    return bool(_CROSS.search(f"{type(module).__name__} {name.rpartition('.')[2]}"))
+    return _is_named(_CROSS, type(module).__name__, name)
+
+
+@lru_cache(maxsize=4096)
+def _is_named(pattern: re.Pattern[str], kind: str, name: str) -> bool:
+    """Whether the name of a class, or the last part of a module's name, matches."""
+    return bool(pattern.search(f"{kind} {name.rpartition('.')[2]}"))
 
 
 def heads_of(module: nn.Module) -> int | None:
@@ -83,9 +174,20 @@ def heads_of(module: nn.Module) -> int | None:
 def is_compiled(model: nn.Module) -> bool:
     """Is it, or a part of it, compiled already?"""
     return any(
-        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-        for module in model.modules()
+        "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        for module in _walk(model)[1]
     )
+
+
+def has_transformers(model: nn.Module) -> bool:
+    """Is there a transformers model in it? Imports nothing."""
+    return any(is_transformers(module) for module in model.modules())
+
+
+def is_transformers(module: nn.Module | None) -> bool:
+    """Is it a transformers model itself? Imports nothing."""
+    base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
+    return base is not None and isinstance(module, base)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -96,5 +198,9 @@ def device_of(model: nn.Module) -> torch.device:
     Args:
         model: the model, or a part of it.
     """
-    devices = [p.device for p in model.parameters()] or [torch.device("cpu")]
-    return next((device for device in devices if device.type != "meta"), devices[0])
+    first = None
+    for parameter in model.parameters():
+        if parameter.device.type != "meta":
+            return parameter.device
+        first = first or parameter.device
+    return first or torch.device("cpu")

@@ -30,16 +30,13 @@ KERNELS = {
 }
 
 
-def hold(model: nn.Module | None, taken: Taken) -> registry.Undo:
+def hold(kinds: frozenset[type[nn.Module]], taken: Taken) -> registry.Undo:
     """Replace functions where a model's code has bound them, until the undo is called.
 
     Args:
-        model: the model; None to replace nothing.
+        kinds: the classes of its modules.
         taken: the functions and what takes their place.
     """
-    if model is None:
-        return registry.together()
-    kinds = frozenset(type(module) for module in model.modules())
     places = _bound(kinds, tuple(function for function, _ in taken.values()))
     held = (_hold(holder, name, taken[key][1]) for holder, name, key in places)
     return registry.together(*held)
@@ -76,16 +73,16 @@ def _sources(kinds: frozenset[type[nn.Module]]) -> list[ModuleType]:
     return [module for module in found if isinstance(module, ModuleType)]
 
 
-def hold_kernels(model: nn.Module | None = None) -> registry.Undo:
+def hold_kernels(kinds: frozenset[type[nn.Module]] = frozenset()) -> registry.Undo:
     """Name modules that call kernels directly, until the function returned is called.
 
     Args:
-        model: names that its own code has bound to kernels are listened to as well.
+        kinds: names that the code of these classes has bound to kernels are listened to as well.
     """
     taken = {id(f): (f, _named(f)) for _, _, f in _present()}
     places = tuple(_present())
     held = registry.hold(("kernels", tuple(f for *_, f in places)), lambda: _apply(places))
-    return registry.together(held, hold(model, taken) if taken else registry.together())
+    return registry.together(held, hold(kinds, taken) if taken else registry.together())
 
 
 def _apply(places: Any) -> registry.Undo:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attentropy.core.masks import Extent
 from attentropy.core.resolve import Options
 from attentropy.models.intercept import registry, tracking, verify
+from attentropy.models.intercept.candidates import is_transformers
 from attentropy.models.intercept.compute import (
     Intercepted,
     ModelInputs,
@@ -138,7 +139,7 @@ def _wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     config = getattr(module, "config", None)
     if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
         return True
-    model = next((m for m in reversed(STATE.running) if is_one(m)), None)
+    model = next((m for m in reversed(STATE.running) if is_transformers(m)), None)
     if not any(getattr(model, name, False) for name in NO_MAPS):
         return True
     return not torch.compiler.is_compiling() and _collected()
@@ -150,17 +151,6 @@ def _collected() -> bool:
     collector = getattr(module, "_active_collector", None)
     asked = collector.get() if collector is not None else None
     return any("attentions" in name for name in asked or ())
-
-
-def is_model(model: nn.Module) -> bool:
-    """Is there a transformers model in it? Imports nothing."""
-    return any(is_one(module) for module in model.modules())
-
-
-def is_one(module: nn.Module | None) -> bool:
-    """Is it a transformers model itself?"""
-    base = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", None)
-    return base is not None and isinstance(module, base)
 
 
 def hold_generate() -> registry.Undo:

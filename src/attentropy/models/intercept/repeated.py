@@ -1,21 +1,23 @@
 """Calls that a watched module has made before: only the kernel runs, and adds up the rows.
 
 A call of scaled_dot_product_attention that was found equal to the model's own is resolved once for
-its sizes. When it comes again, by the same module and without gradients, the compiled library
-computes output and sums, and nothing else is done. Every other call takes the long way.
+its sizes. When it comes again, by the same module and without gradients, its plan computes output
+and sums, and nothing else is done. Every other call takes the long way.
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from attentropy.core.call import Call
 from attentropy.core.masks import Extent
-from attentropy.kernels.fused import summary
-from attentropy.kernels.fused.block import Words
-from attentropy.kernels.fused.summary import RepeatedCall, SummedRows
+from attentropy.kernels.fused import library, summary
+from attentropy.kernels.fused.plan import CallPlan
+from attentropy.kernels.fused.summary import Summing
 from attentropy.models.intercept import verify
 from attentropy.models.intercept.arguments import in_windows, real_queries
 from attentropy.models.intercept.tracking import STATE, Tracked, owner_of
@@ -29,28 +31,39 @@ KINDS = 64  # of calls of a module that are remembered
 SEEN_ONCE = "seen once"
 
 
-class Known(NamedTuple):
+class MaskedPlan(NamedTuple):
+    """What a mask and padding make of the plan of a call.
+
+    Attributes:
+        real: queries that are no padding; None if all count.
+        plan: computes such calls.
+        summing: which of their rows are summed.
+    """
+
+    real: Tensor | None
+    plan: CallPlan
+    summing: Summing
+
+
+@dataclass(eq=False, slots=True)
+class Known:
     """What is known of the calls of one kind.
 
     Attributes:
-        run: computes them.
+        kind: what `kind_of` gave.
+        plan: computes them.
         extent: their sizes.
         sample: how many rows are looked at key by key; None for all.
         elements: number of elements of the queries.
+        last: the mask of the last of them, and what served it.
     """
 
-    run: RepeatedCall
+    kind: Hashable
+    plan: CallPlan
     extent: Extent
     sample: int | None
     elements: int
-
-
-class MaskWords(NamedTuple):
-    """What the library is told of a mask; `rows` owns memory that it reads."""
-
-    bounds: Words
-    summary: Words
-    rows: SummedRows
+    last: tuple[ModelMask | None, MaskedPlan | None] = (None, None)
 
 
 def kind_of(
@@ -75,9 +88,8 @@ def kind_of(
         return None
     sizes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
     form = None if mask is None else (mask.shape, mask.dtype)
-    settings = owner.recorder.sample, owner.recorder.verify, torch.get_num_threads()
-    inference = torch.is_inference_mode_enabled()
-    return sizes, q.dtype, k.dtype, v.dtype, form, options, settings, inference
+    settings = owner.recorder.sample, owner.recorder.verify, torch.is_inference_mode_enabled()
+    return sizes, q.dtype, k.dtype, v.dtype, form, options, settings
 
 
 def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -90,6 +102,9 @@ def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
         or forward_ad._current_level >= 0
         or torch._C._is_any_autocast_enabled()
         or not q.is_cpu
+        or q.is_neg()
+        or k.is_neg()
+        or v.is_neg()
     )
 
 
@@ -130,12 +145,20 @@ def learn(module: nn.Module, kind: Hashable, way: Hashable, asked: ModelCall) ->
         way: what tells its calls apart when they are verified.
         asked: the call.
     """
-    call, owner, known = asked.call, owner_of(module), None
-    fits = call.q.shape[:2] == call.v.shape[:2] or call.q.shape[0] == call.v.shape[0]
-    if owner is not None and fits and verify.verdict(module, way) == "" and summary.repeats(call):
-        sample = owner.recorder.sampled_rows(asked)
-        known = Known(RepeatedCall(call), asked.mask.seen.extent, sample, call.q.numel())
+    owner, known = owner_of(module), None
+    if owner is not None and verify.verdict(module, way) == "":
+        plan = _plan_of(asked.call)
+        if plan is not None:
+            extent, elements = asked.mask.seen.extent, asked.call.q.numel()
+            known = Known(kind, plan, extent, owner.recorder.sampled_rows(asked), elements)
     verify.repeated.setdefault(module, {})[kind] = known
+
+
+def _plan_of(call: Call) -> CallPlan | None:
+    """How calls with sums are computed; None if they take the long way."""
+    plain = call.bias is None and not call.dropout and call.q.dtype is torch.float32
+    fits = call.q.shape[0] == call.v.shape[0]
+    return CallPlan.of(call) if plain and fits and summary.serves(call) else None
 
 
 def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor | None:
@@ -149,33 +172,30 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     """
     if mask.blind is not None or mask.seen.added is not None or mask.seen.predicate is not None:
         return None
-    words = _words_of(known, mask)
-    place = owner.counted(
-        owner.place(
-            "step" if mask.step else "forward",
-            known.extent.heads,
-            kind="cross" if mask.cross else "self",
-        ),
-        inside=owner.recorder.inside,
-    )
-    slot = owner.slot_of(place, device=known.extent.device)
-    window = not mask.cross and (mask.slides or in_windows(*tensors[0].shape[:3:2]))
-    slot.describe(CallSizes(tensors[0].shape[3], known.extent.keys, mask.is_causal, window))
-    into = [slot.sums, slot.top]
-    return known.run(*tensors, bounds=words.bounds, summary=words.summary, into=into)
-
-
-def _words_of(known: Known, mask: ModelMask) -> MaskWords:
-    """Worked out once for layers that see alike, as long as the same queries are padding."""
-    batch, heads, queries, _, _ = known.extent
+    batch, heads, queries, keys, device = known.extent
     real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
-    name = ("words", known.sample, known.elements)
-    found: tuple[Tensor | None, MaskWords] | None = mask.notes.get(name)
-    if found is None or found[0] is not real:
+    last, way = known.last
+    if way is None or last is not mask or way.real is not real:
+        way = _masked(known, mask, real)
+    if way.plan.library is not library.serving:
+        return None
+    phase, kind = "step" if mask.step else "forward", "cross" if mask.cross else "self"
+    place = owner.counted(owner.place(phase, heads, kind=kind), inside=owner.recorder.inside)
+    slot = owner.slot_of(place, device=device)
+    window = not mask.cross and (mask.slides or in_windows(batch, queries))
+    slot.describe(CallSizes(tensors[0].shape[3], keys, mask.is_causal, window))
+    return way.plan.sum(*tensors, way.summing, (slot.sums, slot.top))
+
+
+def _masked(known: Known, mask: ModelMask, real: Tensor | None) -> MaskedPlan:
+    """Worked out once for layers that see alike, as long as the same queries are padding."""
+    way: MaskedPlan | None = mask.notes.get(known.kind)
+    if way is None or way.real is not real:
         visible = mask.seen.visible
         chosen = CountedRows.of(mask, visible, real)
         rows = summed_rows(mask, visible, chosen, known.sample, elements=known.elements)
-        fields = summary.fields(rows, (batch, heads, queries), PLACES)
-        told = MaskWords(summary.bounds_words(mask.seen), summary.summary_words(fields), rows)
-        found = mask.notes[name] = real, told
-    return found[1]
+        summing = Summing(rows, known.extent[:3], PLACES)
+        way = mask.notes[known.kind] = MaskedPlan(real, known.plan.seeing(mask.seen), summing)
+    if mask.seen.table is None:  # else it would be kept alive
+        known.last = mask, way
+    return way

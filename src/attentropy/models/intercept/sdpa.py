@@ -45,14 +45,14 @@ SPREAD = (
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
-def hold(model: nn.Module | None = None) -> registry.Undo:
+def hold(kinds: frozenset[type[nn.Module]] = frozenset()) -> registry.Undo:
     """Take over calls by tracked modules, until the function returned is called.
 
     Args:
-        model: names that its own code has bound to the function are taken over as well.
+        kinds: names that the code of these classes has bound to it are taken over as well.
     """
     held = registry.hold("F.scaled_dot_product_attention", _apply)
-    return registry.together(held, early.hold(model, TAKEN))
+    return registry.together(held, early.hold(kinds, TAKEN))
 
 
 def _apply() -> registry.Undo:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from attentropy.core.errors import AttentropyError
 from attentropy.models.intercept import registry
 
 if TYPE_CHECKING:
@@ -106,17 +107,6 @@ class Tracked:
         """A copy of a steered module is steered; one of a watched module is not watched."""
         return _copied, (self.kind, self.changes, self.ring)
 
-    def watch(self, owner: "Owner") -> registry.Undo | None:
-        """Attach the record of a watch, and return what detaches it.
-
-        None if the module is watched already.
-
-        Args:
-            owner: the record.
-        """
-        with registry.alone():
-            return None if self.owner is not None else registry.replace(self, "owner", owner)
-
     def steer(self, change: "Change") -> registry.Undo:
         """Add a change, and return what takes it off; others stay in their order.
 
@@ -132,23 +122,19 @@ class Tracked:
 
         return undo
 
-    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Tell the watch that the forward of the module starts.
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Tell the watch that a forward pass of the whole model starts.
 
         Args:
-            module: the module.
+            module: the model.
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        if self.owner is not None:
-            self.owner.enter(args, kwargs)
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.begin(module, args, kwargs)
 
-    def leave(self) -> None:
-        """Tell the watch that the forward of the module has ended, or was ended."""
-        if self.owner is not None:
-            self.owner.leave()
+    def end(self) -> None:
+        """Tell the watch that the forward pass has ended, or was ended."""
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.end()
 
@@ -194,6 +180,30 @@ def track(chosen: Sequence[nn.Module]) -> tuple[list[Tracked], registry.Undo]:
     return attached, untrack
 
 
+def watch(attached: Sequence[Tracked], owners: Sequence["Owner"]) -> registry.Undo:
+    """Attach the records of a watch; returns what detaches them.
+
+    Args:
+        attached: what is attached to the modules.
+        owners: a record for each.
+    """
+    pairs = list(zip(attached, owners, strict=True))
+    with registry.alone():
+        for one, owner in pairs:
+            if one.owner is not None:
+                raise AttentropyError(f"{owner.name or 'the model'} is being watched already")
+        for one, owner in pairs:
+            one.owner = owner
+
+    def detach() -> None:
+        with registry.alone():
+            for one, owner in pairs:
+                if one.owner is owner:
+                    one.owner = None
+
+    return detach
+
+
 def _attach(module: nn.Module) -> Tracked:
     attached = Tracked(type(module), is_wrapper=hasattr(module, "_orig_mod"))
     module.__dict__[TRACKED] = attached
@@ -236,14 +246,20 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         # what compiles a module is no module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
-        depth = len(running)
+        depth, owner, starts = len(running), attached.owner, attached.recorder is not None
         try:  # an interrupt may come at any point
             running.append(self)
-            attached.enter(self, args, kwargs)
+            if owner is not None:
+                owner.enter(args, kwargs)
+            if starts:
+                attached.begin(self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
             del running[depth:]
-            attached.leave()
+            if owner is not None:
+                owner.leave()
+            if starts:
+                attached.end()
 
     return _call_impl
 

@@ -6,7 +6,7 @@ the operator and the number of heads. Calls that differ in one of these are neve
 of a slot are allocated once and added to in place, which torch.compile takes without a graph break.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,9 +62,8 @@ class Slot:
     """Sums over the calls of one place, `rows`, `sampled` and `overlap`; `top` is a maximum."""
 
     def __init__(self, heads: int, *, device: torch.device) -> None:
-        parts = (len(ROWS), len(SAMPLED), heads)
-        self.sums = torch.zeros(sum(parts), heads, dtype=torch.float64, device=device)
-        self.rows, self.sampled, self.overlap = self.sums.split(parts)
+        size = len(ROWS) + len(SAMPLED) + heads
+        self.sums = torch.zeros(size, heads, dtype=torch.float64, device=device)
         self.top = torch.full((heads,), -torch.inf, dtype=torch.float64, device=device)
         self.kept: list[KeptRows] = []
         self.longest = torch.zeros((), dtype=torch.int64, device=device)
@@ -73,6 +72,21 @@ class Slot:
         self.is_window = False
         self._length = 0
         self._is_causal = False
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """Sums of ROWS, [N,H]."""
+        return self.sums[: len(ROWS)]
+
+    @property
+    def sampled(self) -> torch.Tensor:
+        """Sums of SAMPLED, [N,H]."""
+        return self.sums[len(ROWS) : len(ROWS) + len(SAMPLED)]
+
+    @property
+    def overlap(self) -> torch.Tensor:
+        """Inner products of the weights of heads, [H,H]."""
+        return self.sums[len(ROWS) + len(SAMPLED) :]
 
     @property
     def heads(self) -> int:
@@ -105,12 +119,12 @@ class Slot:
     def describe(self, call: CallSizes) -> None:
         """Note the sizes of a call, and whether it is causal."""
         self.head_dim, self.is_window = call.head_dim, call.window
-        self.is_causal = call.causal is True
+        self._is_causal = call.causal is True
         if torch.compiler.is_compiling():  # a number here would be a graph for every length
             self.longest.copy_(self.longest.clamp(min=call.keys))
             self.behind.copy_(torch.as_tensor(call.causal, device=self.behind.device))
-        else:
-            self.length = call.keys
+        elif call.keys > self._length:
+            self._length = call.keys
 
     def clear(self) -> None:
         """Reset all numbers, in place."""
@@ -148,7 +162,7 @@ class Owner:
         name: of the module in the model.
         recorder: of the watch.
         kind: "self" or "cross", as its name tells; arguments of a call may tell better.
-        names: of the arguments that the module takes.
+        names: of the arguments that the module takes, with their places.
         is_model: it is a transformers model.
         is_cut: processes share its heads.
         tells_padding: its arguments may say which tokens are padding.
@@ -163,7 +177,7 @@ class Owner:
     name: str
     recorder: Any
     kind: str = "self"
-    names: tuple[str, ...] = ()
+    names: Mapping[str, int] = field(default_factory=dict)
     is_model: bool = False
     is_cut: bool = False
     tells_padding: bool = False
@@ -229,7 +243,7 @@ class Owner:
             return place._replace(call=0)
         call = self.calls.get(place.operator, 0)
         self.calls[place.operator] = call + 1
-        return place._replace(call=call)
+        return place if place.call == call else place._replace(call=call)
 
     def slot_of(self, place: Place, *, device: torch.device) -> Slot:
         """The slot of a place, made if it is not there.

@@ -86,7 +86,8 @@ class Recorder:
         self.forwards += 1
         self.inside = True
         for owner in self.owners:
-            owner.calls.clear()
+            if owner.calls:
+                owner.calls.clear()
         if self._may_count() and is_new(model, args, kwargs or {}):
             self.census = Census()
             self.census.__enter__()

@@ -17,6 +17,7 @@ from torch import nn
 from attentropy.core.errors import UnsupportedError
 from attentropy.models.intercept import compute, early, huggingface, sdpa
 from attentropy.models.intercept.by_hand import softmax
+from attentropy.models.intercept.candidates import Structure
 from attentropy.models.intercept.registry import Undo
 from attentropy.models.record.recorder import each
 from attentropy.models.steer.changes import Touch
@@ -69,7 +70,8 @@ def hold_all(model: nn.Module | None = None, *, hugging: bool) -> list[Undo]:
         hugging: calls of transformers' attention interface, too.
     """
     holds = (sdpa.hold, softmax.hold, early.hold_kernels)
-    held: list[Undo] = [compute.hold_steering(), *(hold(model) for hold in holds)]
+    kinds = frozenset[type[nn.Module]]() if model is None else Structure.of(model).kinds
+    held: list[Undo] = [compute.hold_steering(), *(hold(kinds) for hold in holds)]
     return [*held, huggingface.hold()] if hugging else held
 
 

@@ -39,8 +39,8 @@ from attentropy.core.scales import CosScale, ScaleRule
 from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
-from attentropy.models.intercept import huggingface, registry
-from attentropy.models.intercept.candidates import may_attend
+from attentropy.models.intercept import registry
+from attentropy.models.intercept.candidates import has_transformers, may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
@@ -180,7 +180,7 @@ class Steered:
             raise UnsupportedError("context_parallel takes no mask besides the model's own")
         ring = spread(over)
         sequences = Sequences(ring)
-        if huggingface.is_model(model):
+        if has_transformers(model):
             self._undo.append(give_positions(model, sequences))
         attached, untrack = track(chosen)
         self._undo.append(untrack)
@@ -188,8 +188,8 @@ class Steered:
             self._undo.append(registry.replace(one, "ring", Spreading(ring, sequences)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        self._undo.extend(hold_all(model, hugging=huggingface.is_model(model)))
-        reached = Reached(self._touches, layers is None, hugging=huggingface.is_model(model))
+        self._undo.extend(hold_all(model, hugging=has_transformers(model)))
+        reached = Reached(self._touches, layers is None, hugging=has_transformers(model))
         self._undo.append(model.register_forward_hook(reached).remove)
 
 

@@ -14,11 +14,11 @@ function attentionMap(maps, key) {
   const { side } = maps;
   const span = maps.length / side; // tokens in a cell; 1 unless the file pooled them
   const reading = el("p", { class: "reading", "aria-live": "polite" });
-  const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Attention map: queries top to bottom, keys left to right. Plus and minus zoom, arrow keys move." });
+  const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": said("Attention map: queries top to bottom, keys left to right. Plus and minus zoom, arrow keys move.") });
   const cellText = span > 1 ? `each cell is the mean of ${tick(span)} × ${tick(span)} weights` : "each cell is one weight";
-  const text = `The first ${whole(maps.length)} tokens; ${cellText}. Queries top to bottom, keys left to right; colour is the square root of the weight. Zoom with the wheel, drag to move.`;
+  const text = said(`The first ${whole(maps.length)} tokens; ${cellText}. Queries top to bottom, keys left to right; colour is the square root of the weight. Zoom with the wheel, drag to move.`);
   const button = (label, words, act) => el("button", { class: "map-button", type: "button", text: label, title: words, "aria-label": words, onclick: act });
-  const tools = el("div", { class: "map-tools" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("All", "The whole map", () => look(0, 0, side)));
+  const tools = el("div", { class: "map-tools" }, button("+", said("Zoom in"), () => zoom(0.5)), button("−", said("Zoom out"), () => zoom(2)), button(said("All"), said("The whole map"), () => look(0, 0, side)));
   const node = el("div", { class: "map-box" }, el("div", { class: "map-frame" }, canvas, tools), el("div", { class: "map-side" }, el("p", { text }), reading));
   const view = { left: 0, top: 0, count: side }; // the cells that are shown
   const full = el("canvas", { width: side, height: side });
@@ -100,9 +100,9 @@ function attentionMap(maps, key) {
     if (!self.cells || x < 0 || y < 0 || x >= 1 || y >= 1) return;
     const [column, row] = [Math.floor(view.left + x * view.count), Math.floor(view.top + y * view.count)];
     const weight = maps.peak[key] * (self.cells[row * side + column] / 255) ** 2;
-    reading.textContent = span > 1
+    reading.textContent = said(span > 1
       ? `queries ${named(row)}, keys ${named(column)}: mean about ${short(weight)}`
-      : `query ${named(row)} → key ${named(column)}: about ${short(weight)}`;
+      : `query ${named(row)} → key ${named(column)}: about ${short(weight)}`);
   }
 
   let drag = null;

@@ -72,11 +72,11 @@ function axis(extra = {}) {
 const valueAxis = (name, more = {}) =>
   axis({
     split: true,
-    axis: { type: "value", name, nameLocation: "end", nameGap: 12, nameTextStyle: { color: theme().muted, align: "left", fontSize: 12 }, axisLine: { show: false }, ...more },
+    axis: { type: "value", name: said(name), nameLocation: "end", nameGap: 12, nameTextStyle: { color: theme().muted, align: "left", fontSize: 12 }, axisLine: { show: false }, ...more },
   });
 
 const positionAxis = (name, more = {}) =>
-  axis({ axis: { type: "value", name, nameLocation: "middle", nameGap: 26, min: 0, max: "dataMax", ...more }, label: { formatter: whole } });
+  axis({ axis: { type: "value", name: said(name), nameLocation: "middle", nameGap: 26, min: 0, max: "dataMax", ...more }, label: { formatter: whole } });
 
 // Lengths on a logarithmic axis whose ticks are exactly the lengths measured.
 function lengthAxis(lengths) {
@@ -85,7 +85,7 @@ function lengthAxis(lengths) {
   return axis({
     label,
     axis: {
-      type: "value", name: "Length n (tokens, log scale)", nameLocation: "middle", nameGap: 26,
+      type: "value", name: said("Length n (tokens, log scale)"), nameLocation: "middle", nameGap: 26,
       min: ticks[0], max: ticks.length > 1 ? ticks[ticks.length - 1] : ticks[0] + 1,
       axisTick: { show: true, customValues: ticks, lineStyle: { color: theme().line } },
     },
@@ -102,7 +102,7 @@ function trainedAt(trained, x) {
   return {
     silent: true, symbol: "none",
     lineStyle: { color: t.muted, type: [2, 3], width: 1 },
-    label: { formatter: `trained at ${whole(trained)}`, color: t.muted, fontSize: 11.5, position: "end", rotate: 0 },
+    label: { formatter: said(`trained at ${whole(trained)}`), color: t.muted, fontSize: 11.5, position: "end", rotate: 0 },
     data: [{ xAxis: x }],
   };
 }
@@ -134,7 +134,7 @@ function tooltip(format, trigger = "axis") {
 const lineTip = (title) =>
   tooltip((items) =>
     tip(
-      title(items[0].value[0]),
+      said(title(items[0].value[0])),
       items.filter((item) => !item.seriesName.startsWith("\u0000")).map((item) => [item.color, item.seriesName, short(item.value[1])]),
     ),
   );
@@ -152,7 +152,7 @@ const belowPlot = (option, width) => 43 + 28 * legendLines(option, width);
 function legendLines(option, width) {
   let [lines, used] = [1, 0];
   for (const { name } of option.legend?.data ?? []) {
-    const size = 48 + 6.6 * name.length;
+    const size = 48 + pixels(name);
     if (used > 0 && used + size > width) [lines, used] = [lines + 1, 0];
     used += size;
   }

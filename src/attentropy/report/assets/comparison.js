@@ -7,7 +7,7 @@ const MANY = 6; // lines of more entries than this are a ramp of colours, most o
 function startComparison(payload) {
   const state = comparisonState(payload);
   buildShell(state.entries.map((entry) => entry.name).join(" · "), [{ id: "compare", title: "Compare", node: comparisonPage(state) }]);
-  document.getElementById("foot").textContent = "Made by attentropy. This file needs no network and sends nothing.";
+  document.getElementById("foot").textContent = said("Made by attentropy. This file needs no network and sends nothing.");
 }
 
 // `prefix` goes before ids and names in the address, where the page has other controls too.
@@ -32,23 +32,23 @@ function sharedPlaces(entries) {
   const at = (entry) => entry.lengths ?? entry.steps;
   if (entries.some((entry) => !at(entry).length)) return [];
   const scans = entries.filter((entry) => entry.lengths).length;
-  const word = scans ? whole : (step) => `step ${whole(step)}`;
+  const word = scans ? whole : (step) => said(`step ${whole(step)}`);
   const shared = scans === 0 || scans === entries.length ? at(entries[0]).filter((x) => entries.every((entry) => at(entry).includes(x))) : [];
   const places = shared.map((x) => ({ label: word(x), value: String(x), at: entries.map((entry) => at(entry).indexOf(x)) }));
   const last = entries.map((entry) => at(entry).length - 1);
   const listed = places.length > 0 && String(places[places.length - 1].at) === String(last);
-  return scans === entries.length || listed ? places : [...places, { label: "last", value: "last", at: last }];
+  return scans === entries.length || listed ? places : [...places, { label: said("last"), value: "last", at: last }];
 }
 
 function comparisonPage(state) {
   const { entries } = state;
   const cards = entries.slice(0, 4).map((entry) =>
-    el("section", { class: "card" }, el("div", { class: "eyebrow", text: entry.name }), el("p", { class: "headline", text: entry.headline }), entries.length > 3 ? null : tilesOf(entry.tiles)));
+    el("section", { class: "card" }, el("div", { class: "eyebrow", text: entry.name }), el("p", { class: "headline", text: said(entry.headline) }), entries.length > 3 ? null : tilesOf(entry.tiles)));
   const why = !state.alike
     ? "The models have different layers and heads, so heads are not compared one by one."
     : "The scans share no length, so heads are not compared one by one.";
-  const heads = state.alike && state.places.length ? headsCompared(state) : [el("section", { class: "card" }, el("p", { class: "empty", text: why }))];
-  return el("div", { class: "page" }, el("h1", { class: "hidden-visually", text: "Scans and runs compared" }), ...heads, el("div", { class: "versus" }, ...cards), el("div", { class: "two" }, ...wholeCharts(state)));
+  const heads = state.alike && state.places.length ? headsCompared(state) : [el("section", { class: "card" }, el("p", { class: "empty", text: said(why) }))];
+  return el("div", { class: "page" }, el("h1", { class: "hidden-visually", text: said("Scans and runs compared") }), ...heads, el("div", { class: "versus" }, ...cards), el("div", { class: "two" }, ...wholeCharts(state)));
 }
 
 // Charts of whole models: those of scans over lengths, those of runs over steps.
@@ -122,7 +122,7 @@ function headsCompared(state) {
   const place = placeControl(state, (index, options) => set({ place: index }, options));
   const first = menu(id("first"), names, state.first, (value) => set({ first: Number(value) }));
   const other = menu(id("other"), names, state.other, (value) => set({ other: Number(value) }));
-  const slider = el("input", { type: "range", id: id("scan"), min: 0, max: entries.length - 1, value: state.other, "aria-label": "Scan" });
+  const slider = el("input", { type: "range", id: id("scan"), min: 0, max: entries.length - 1, value: state.other, "aria-label": said("Scan") });
   slider.addEventListener("input", () => set({ other: Number(slider.value) }, { replace: true }));
   const output = el("output");
   const modes = el("div");
@@ -136,8 +136,8 @@ function headsCompared(state) {
 
   function update() {
     const described = state.described();
-    title.textContent = `${described.label}, head by head`;
-    meaning.textContent = `${described.formula} — ${described.meaning}`;
+    title.textContent = said(`${described.label}, head by head`);
+    meaning.textContent = `${described.formula} — ${described.meaning}`;;
     headTitle.textContent = headName(...state.selected);
     [statistic.value, first.value, other.value, slider.value] = [state.statistic, state.first, state.other, state.other];
     output.textContent = entries[state.other].name;
@@ -152,7 +152,7 @@ function headsCompared(state) {
 
   const card = el(
     "section",
-    { class: "card", "aria-label": "Heads" },
+    { class: "card", "aria-label": said("Heads") },
     el("div", { class: "card-head" }, el("div", {}, title, meaning)),
     el("div", { class: "controls" }, field("Statistic", statistic), place.node, field("From", first), field("To", other), modes, search.node),
     entries.length > 2 ? el("div", { class: "slider" }, slider, output) : null,
@@ -160,8 +160,8 @@ function headsCompared(state) {
     drawn.node,
   );
   const charts = headCharts(state);
-  const list = el("section", { class: "card" }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Heads by change" }), el("p", { text: "The largest change first; a click opens the head." }))), changes);
-  const head = el("section", { class: "card", "aria-label": "The chosen head" }, el("div", { class: "card-head" }, headTitle), ...charts.map((chart) => chart.node));
+  const list = el("section", { class: "card" }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Heads by change") }), el("p", { text: said("The largest change first; a click opens the head.") }))), changes);
+  const head = el("section", { class: "card", "aria-label": said("The chosen head") }, el("div", { class: "card-head" }, headTitle), ...charts.map((chart) => chart.node));
   state.selected = sortedChanges(state)[0]?.slice(0, 2) ?? [0, 0];
   comparisonChoices(state, set);
   update();
@@ -171,7 +171,7 @@ function headsCompared(state) {
 // Lengths as buttons; of many steps a slider.
 function placeControl(state, move) {
   const { places, prefix } = state;
-  const word = state.entries[0].lengths ? "Length" : "Step";
+  const word = said(state.entries[0].lengths ? "Length" : "Step");
   if (places.length <= 8) {
     const made = segments(word, places.map((one, i) => ({ label: one.label, value: i })), state.place, (value) => move(value));
     return { node: el("div", { class: "field" }, word, made), show: () => made.mark(state.place) };
@@ -191,7 +191,7 @@ const modesOf = (state, choose) =>
   segments("What the colours show", [
     { label: state.entries[state.first].name, value: "first" },
     { label: state.entries[state.other].name, value: "other" },
-    { label: "Difference", value: "difference" },
+    { label: said("Difference"), value: "difference" },
   ], state.mode, choose);
 
 function comparisonChoices(state, set) {
@@ -222,7 +222,7 @@ function comparisonView(state) {
     const [from, to] = [state.entries[state.first].name, state.entries[state.other].name];
     if (state.mode !== "difference") return { ...named, title: `${described.label}, ${state.mode === "first" ? from : to}`, table: state.mode === "first" ? a : b, ...colouring(described, [a, b]) };
     const gap = state.gap();
-    return { title: `${described.label}, ${to} − ${from}`, low: "fell", high: "rose", table: gap, ...difference([gap]) };
+    return { title: `${described.label}, ${to} − ${from}`, low: said("fell"), high: said("rose"), table: gap, ...difference([gap]) };
   };
   return {
     layers: state.entries[0].layers.map((layer) => layer.heads),
@@ -245,8 +245,8 @@ function sortedChanges(state) {
 function changesOf(state) {
   const rows = sortedChanges(state);
   const cells = rows.map(([layer, head, x, y, gap]) => [headName(layer, head), num(x), num(y), num(gap)]);
-  const titles = ["Head", { number: state.entries[state.first].name }, { number: state.entries[state.other].name }, { number: "Change" }];
-  const made = table(`${state.described().label} by change`, titles, cells.slice(0, ROWS_OF_CHANGES), cells);
+  const titles = [said("Head"), { number: state.entries[state.first].name }, { number: state.entries[state.other].name }, { number: said("Change") }];
+  const made = table(said(`${state.described().label} by change`), titles, cells.slice(0, ROWS_OF_CHANGES), cells);
   [...made.querySelectorAll("tbody tr")].forEach((row, index) => {
     const [layer, head] = rows[index];
     const name = row.firstChild;
@@ -277,10 +277,10 @@ function headCharts(state) {
     series: [line(state.places[state.place].label, entries.map((_, i) => state.table(i)[state.selected[0]][state.selected[1]]), 0, { symbol: "circle", width: 2.5 })],
   });
   const [scans, runs] = [entries.filter((entry) => entry.lengths), entries.filter((entry) => entry.steps)];
-  const about = (what) => () => `${headName(...state.selected)}, ${state.described().label.toLowerCase()} over ${what}`;
+  const about = (what) => () => said(`${headName(...state.selected)}, ${state.described().label.toLowerCase()} over ${what}`);
   const chart = (text, build, what) => {
     const made = livePlot(build, 280);
-    return { redraw: made.redraw, node: el("figure", { class: "figure" }, el("figcaption", {}, el("p", { text }), saveFigure(made.node, about(what))), made.node) };
+    return { redraw: made.redraw, node: el("figure", { class: "figure" }, el("figcaption", {}, el("p", { text: said(text) }), saveFigure(made.node, about(what))), made.node) };
   };
   return [
     ...(scans.length ? [chart("Over the lengths, in every scan.", over(scans), "lengths")] : []),

@@ -37,12 +37,12 @@ const stroke = (d) => ({
 });
 
 const announce = (text) => {
-  document.getElementById("announcer").textContent = text;
+  document.getElementById("announcer").textContent = said(text);
 };
 
 // A choice of a few values as a row of buttons that arrow keys move through; `mark` shows a value.
 function segments(label, options, chosen, choose) {
-  const group = el("div", { class: "segments", role: "radiogroup", "aria-label": label });
+  const group = el("div", { class: "segments", role: "radiogroup", "aria-label": said(label) });
   const markAt = (index) => {
     [...group.children].forEach((button, i) => {
       button.setAttribute("aria-checked", String(i === index));
@@ -83,19 +83,19 @@ function segments(label, options, chosen, choose) {
 const menu = (id, options, chosen, choose) =>
   el("select", { id, onchange: (event) => choose(event.target.value) }, ...options.map(([value, text]) => el("option", { value, text, selected: value === chosen })));
 
-const field = (label, control) => el("label", { class: "field" }, el("span", { text: label }), control);
+const field = (label, control) => el("label", { class: "field" }, el("span", { text: said(label) }), control);
 
 function codeBlock(text) {
-  const button = el("button", { class: "copy", type: "button", text: "Copy", "aria-label": "Copy the call" });
+  const button = el("button", { class: "copy", type: "button", text: said("Copy"), "aria-label": said("Copy the call") });
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
+      button.textContent = said("Copied");
     } catch {
       button.textContent = "Ctrl+C";
       getSelection().selectAllChildren(block.firstChild);
     }
-    setTimeout(() => (button.textContent = "Copy"), 1600);
+    setTimeout(() => (button.textContent = said("Copy")), 1600);
   });
   const block = el("div", { class: "code" }, el("span", { text }), button);
   return block;

@@ -12,7 +12,7 @@ function findHeads(text, layers) {
 
 // A field that finds heads while one types; Enter opens the first of them.
 function searchField(id, read, { search, open }) {
-  const input = el("input", { type: "search", id, placeholder: "9.5, or a layer", "aria-label": "Find a head: 9.5, or a part of a layer's name", spellcheck: "false", autocomplete: "off" });
+  const input = el("input", { type: "search", id, placeholder: said("9.5, or a layer"), "aria-label": said("Find a head: 9.5, or a part of a layer's name"), spellcheck: "false", autocomplete: "off" });
   input.addEventListener("input", () => search(input.value));
   input.addEventListener("keydown", (event) => event.key === "Enter" && open());
   return { node: field("Find", input), show: () => input.value !== read() && (input.value = read()) };
@@ -21,13 +21,13 @@ function searchField(id, read, { search, open }) {
 // The least and the most of the chosen statistic; an empty field is no limit.
 function rangeFields(read, change) {
   const input = (side, label) => {
-    const made = el("input", { type: "number", step: "any", id: `range-${side}`, "aria-label": label });
+    const made = el("input", { type: "number", step: "any", id: `range-${side}`, "aria-label": said(label) });
     made.addEventListener("input", () => change(side, made.value));
     return made;
   };
   const [low, high] = [input("low", "At least"), input("high", "At most")];
   const show = () => [[low, "low"], [high, "high"]].forEach(([made, side]) => made.value !== read(side) && (made.value = read(side)));
-  return { node: el("div", { class: "field range" }, el("span", { text: "Only" }), low, "to", high), show };
+  return { node: el("div", { class: "field range" }, el("span", { text: said("Only") }), low, said("to"), high), show };
 }
 
 // The heads that pass everything that is chosen, as a set of texts; null if nothing is.
@@ -49,7 +49,7 @@ function filterNames(state) {
   const { search, low, high } = state.only;
   const range = [low === "" ? "" : `≥ ${low}`, high === "" ? "" : `≤ ${high}`].filter(Boolean).join(", ");
   return [
-    state.filterIndex === null ? "" : state.scan.findings[state.filterIndex].name,
+    state.filterIndex === null ? "" : said(state.scan.findings[state.filterIndex].name),
     search.trim() && `“${search.trim()}”`,
     range && `${state.statisticNow().label} ${range}`,
   ].filter(Boolean).join(", ");

@@ -7,7 +7,7 @@ const SEVERITY = {
 };
 
 const badge = (severity, text) =>
-  el("span", { class: `badge ${severity}` }, icon({ ...SEVERITY[severity], fill: "currentColor" }), el("span", { text }));
+  el("span", { class: `badge ${severity}` }, icon({ ...SEVERITY[severity], fill: "currentColor" }), el("span", { text: said(text) }));
 
 function findingsCard(state) {
   const buttons = [];
@@ -15,20 +15,20 @@ function findingsCard(state) {
     const button = el(
       "button",
       { class: "finding", type: "button", "aria-pressed": "false", "data-finding": finding.name, onclick: () => state.toggleFilter(index) },
-      el("div", { class: "finding-top" }, badge(finding.severity, finding.severity), el("span", { text: finding.name }), el("span", { class: "count", text: `${whole(finding.heads.length)} ${finding.heads.length === 1 ? "head" : "heads"}` })),
-      el("div", { class: "finding-evidence", text: finding.evidence }),
-      el("div", { class: "finding-advice", text: finding.advice }),
+      el("div", { class: "finding-top" }, badge(finding.severity, finding.severity), el("span", { text: said(finding.name) }), el("span", { class: "count", text: plural(finding.heads.length, "head") })),
+      el("div", { class: "finding-evidence", text: said(finding.evidence) }),
+      el("div", { class: "finding-advice", text: said(finding.advice) }),
     );
     buttons.push(button);
-    return el("li", {}, button);
+    return el("li", {}, button, explainLink(finding.name));
   });
   const list = items.length
     ? el("ul", { class: "findings-list" }, ...items)
-    : el("p", { class: "empty", text: "Nothing notable: every head is inside the usual ranges." });
+    : el("p", { class: "empty", text: said("Nothing notable: every head is inside the usual ranges.") });
   const node = el(
     "section",
-    { class: "card findings", "aria-label": "Findings" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Findings" }), el("p", { text: "Choose one to see only its heads." }))),
+    { class: "card findings", "aria-label": said("Findings") },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Findings") }), el("p", { text: said("Choose one to see only its heads.") }))),
     list,
   );
   const mark = () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(state.filterIndex === i)));

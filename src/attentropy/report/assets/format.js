@@ -39,6 +39,9 @@ function quantile(numbers, share) {
   return known[low] + (known[high] - known[low]) * (place - low);
 }
 
-const plural = (value, noun) => `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
+const plural = (value, noun) => said(`${whole(value)} ${noun}${value === 1 ? "" : "s"}`);
 
-const headName = (layer, head) => `Layer ${layer} · head ${head}`;
+// About the width of a text of 12 pixels: a Chinese character is as wide as it is high.
+const pixels = (text) => [...text].reduce((sum, sign) => sum + (/[\u2e80-\uffef]/.test(sign) ? 12 : 6.6), 0);
+
+const headName = (layer, head) => said(`Layer ${layer} · head ${head}`);

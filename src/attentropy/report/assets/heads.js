@@ -4,7 +4,7 @@ const ROWS_OF_HEADS = 100; // shown at first
 
 function headsTable(state) {
   const body = el("div", { id: "heads" });
-  const details = el("details", { class: "heads" }, el("summary", { text: "All heads: sort them, save them" }), body);
+  const details = el("details", { class: "heads" }, el("summary", { text: said("All heads: sort them, save them") }), body);
   const columns = () => state.known();
   const valueOf = (name, [layer, head]) => state.numbers(name)[layer][head];
   let complete = false;
@@ -51,9 +51,9 @@ function headsTable(state) {
     const more = rows.length - shown.length;
     body.replaceChildren(
       saveTable("all heads", csv),
-      el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, el("th", { text: "Head" }), el("th", { text: "Layer" }), ...columns().map(title))), el("tbody", {}, ...shown.map(row)))),
-      rows.length ? "" : el("p", { class: "empty", text: "No head is left." }),
-      more ? el("button", { class: "link", type: "button", text: `Show ${whole(more)} more`, onclick: () => { complete = true; build(); } }) : "",
+      el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, el("th", { text: said("Head") }), el("th", { text: said("Layer") }), ...columns().map(title))), el("tbody", {}, ...shown.map(row)))),
+      rows.length ? "" : el("p", { class: "empty", text: said("No head is left.") }),
+      more ? el("button", { class: "link", type: "button", text: said(`Show ${whole(more)} more`), onclick: () => { complete = true; build(); } }) : "",
     );
   };
 

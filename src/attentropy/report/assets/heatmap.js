@@ -7,7 +7,7 @@ function heatmap(view) {
   const ramp = el("div", { class: "ramp" });
   const [low, high] = [el("span"), el("span")];
   const note = el("span", { class: "filter-note" });
-  const numbers = el("details", { class: "numbers" }, el("summary", { text: "The same numbers as a table" }));
+  const numbers = el("details", { class: "numbers" }, el("summary", { text: said("The same numbers as a table") }));
   const scale = el("div", { class: "legend" }, low, ramp, high, note);
   const self = { node: el("div", {}, node, scale, numbers), cursor: null };
   scale.append(saveFigure(self.node, () => view.current().title));
@@ -32,7 +32,7 @@ function heatmap(view) {
     return {
       grid: { left: MARGIN.left, top: MARGIN.top, width: plotted, height: rows * rowHeight() },
       xAxis: category("Layer", view.layers.map((_, i) => i), 28),
-      yAxis: { ...category("Head", [...Array(rows).keys()], 30), inverse: true, nameRotate: 90 },
+      yAxis: { ...category("Head", [...Array(rows).keys()], 30), inverse: true, nameRotate: languageState.name === "zh" ? 0 : 90 },
       visualMap: { show: false, type: "continuous", min: 0, max: 1, dimension: 2, inRange: { color: colours } },
       tooltip: tooltip((item) => cellTip(shown, item.value), "item"),
       series: [
@@ -76,7 +76,7 @@ function heatmap(view) {
 
   function category(name, data, gap) {
     return axis({
-      axis: { type: "category", data, name, nameLocation: "middle", nameGap: gap, axisLine: { show: false }, splitArea: { show: false } },
+      axis: { type: "category", data, name: said(name), nameLocation: "middle", nameGap: gap, axisLine: { show: false }, splitArea: { show: false } },
       label: { formatter: undefined, interval: data.length > 16 ? (index) => index % Math.ceil(data.length / 16) === 0 : 0 },
     });
   }
@@ -84,22 +84,22 @@ function heatmap(view) {
   function paintLegend(shown, colours) {
     ramp.style.background = `linear-gradient(90deg, ${colours.join(", ")})`;
     ramp.dataset.colours = colours.join(" ");
-    low.textContent = `${shown.low} ${short(shown.range[0])}`;
-    high.textContent = `${short(shown.range[1])} ${shown.high}`;
+    low.textContent = `${shown.low} ${short(shown.range[0])}`;;
+    high.textContent = `${short(shown.range[1])} ${shown.high}`;;
     note.replaceChildren();
     const filter = view.filter;
     if (filter) {
       note.append(
-        `${plural(filter.size, "head")}: ${view.filterName} `,
-        el("button", { class: "link", type: "button", text: "show all", onclick: () => view.clearFilter() }),
+        said(`${plural(filter.size, "head")}: ${view.filterName} `),
+        el("button", { class: "link", type: "button", text: said("show all"), onclick: () => view.clearFilter() }),
       );
     }
-    node.setAttribute("aria-label", `${shown.title}, by layer and head. Arrow keys move, Enter opens a head.`);
+    node.setAttribute("aria-label", said(`${shown.title}, by layer and head. Arrow keys move, Enter opens a head.`));
     if (numbers.open) fillTable(shown);
   }
 
   function fillTable(shown) {
-    const head = ["Head", ...view.layers.map((_, layer) => ({ number: `L${layer}` }))];
+    const head = [said("Head"), ...view.layers.map((_, layer) => ({ number: `L${layer}` }))];
     const body = [...Array(rows).keys()].map((row) => [
       String(row),
       ...view.layers.map((heads, layer) => (row < heads ? num(shown.table[layer][row]) : { number: "" })),
@@ -110,7 +110,7 @@ function heatmap(view) {
   const cellTip = (shown, [layer, head, , value]) =>
     tip(headName(layer, head), [
       [null, shown.title, short(value)],
-      ...view.findingsOf(layer, head).map((finding) => [null, finding.severity, finding.name]),
+      ...view.findingsOf(layer, head).map((finding) => [null, said(finding.severity), said(finding.name)]),
     ]);
 
   function listen(drawn, entry) {

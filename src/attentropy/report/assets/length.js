@@ -9,10 +9,10 @@ function lengthPage(state) {
       chartCard("Entropy against length", "Median over heads, with the middle 80 % of heads as a band.", entropyOverLength(scan)),
       scan.measures.some((measure) => measure.perplexity !== null)
         ? chartCard("Text perplexity against length", scan.plan ? "Lower is better. Calibration is tried on the beginnings of the longest windows, before and after." : "exp of the mean loss per token; lower is better.", perplexityOverLength(scan))
-        : chartCard("Text perplexity against length", "This model predicts no next token, so it has no perplexity.", el("p", { class: "empty", text: "Not a causal language model." })),
+        : chartCard("Text perplexity against length", "This model predicts no next token, so it has no perplexity.", el("p", { class: "empty", text: said("Not a causal language model.") })),
     ),
     chartCard("Growth of each head", slopeText(scan), slopeChart(state)),
-    el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: "Lengths" })), lengthTable(scan)),
+    el("section", { class: "card" }, el("div", { class: "card-head" }, el("h2", { text: said("Lengths") })), lengthTable(scan)),
   ];
   if (scan.plan) parts.splice(1, 0, planCard(scan));
   if (scan.remedies.length) parts.splice(1, 0, remedyCard(scan));
@@ -23,7 +23,7 @@ function lengthPage(state) {
 // A card with a chart that can be saved, unless it is words only.
 function chartCard(title, text, content) {
   const save = content.matches(".empty") ? null : saveFigure(content, title);
-  return el("section", { class: "card", "aria-label": title }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: title }), el("p", { text })), save), content);
+  return el("section", { class: "card", "aria-label": said(title) }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said(title) }), el("p", { text: said(text) })), save), content);
 }
 
 function entropyOverLength(scan) {
@@ -39,16 +39,16 @@ function entropyOverLength(scan) {
       xAxis: lengthAxis(scan.lengths),
       yAxis: valueAxis("nats", { min: 0 }),
       tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
-      legend: legend(["*median", "uniform", ...(calibrated.length ? ["mean before", "*mean calibrated"] : [])]),
+      legend: legend([`*${said("median")}`, said("uniform"), ...(calibrated.length ? [said("mean before"), `*${said("mean calibrated")}`] : [])]),
       series: [
         line("\u0000low", pairs(xs, low), 0, clear),
         line("\u0000band", pairs(xs, above(high, low)), 0, { ...clear, area: { color: t.band } }),
-        line("uniform", pairs(xs, uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
-        line("median", pairs(xs, middle), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+        line(said("uniform"), pairs(xs, uniform), 0, { colour: t.muted, dash: "solid", width: 1 }),
+        line(said("median"), pairs(xs, middle), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
         ...(calibrated.length
           ? [
-              line("mean before", calibrated.map((row) => [Math.log2(row.length), row.entropy_before]), 1),
-              line("mean calibrated", calibrated.map((row) => [Math.log2(row.length), row.entropy_after]), 2, { symbol: "diamond", size: 9, dash: "solid" }),
+              line(said("mean before"), calibrated.map((row) => [Math.log2(row.length), row.entropy_before]), 1),
+              line(said("mean calibrated"), calibrated.map((row) => [Math.log2(row.length), row.entropy_after]), 2, { symbol: "diamond", size: 9, dash: "solid" }),
             ]
           : []),
       ],
@@ -60,18 +60,18 @@ function perplexityOverLength(scan) {
   const measured = scan.measures.map((measure) => [Math.log2(measure.length), measure.perplexity]);
   const rows = (scan.plan?.effects ?? []).filter((row) => row.perplexity_after !== null);
   const tried = (name) => rows.map((row) => [Math.log2(row.length), row[name]]);
-  const names = rows.length ? ["*all windows", "*the same text, before", "*the same text, calibrated"] : ["*all windows"];
+  const names = ["all windows", ...(rows.length ? ["the same text, before", "the same text, calibrated"] : [])].map((name) => `*${said(name)}`);
   return plot(() => ({
     xAxis: lengthAxis(scan.lengths),
     yAxis: valueAxis("perplexity", { scale: true }),
     tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
     legend: legend(names),
     series: [
-      line("all windows", measured, 0, { symbol: "circle", width: rows.length ? 1.5 : 2.5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+      line(said("all windows"), measured, 0, { symbol: "circle", width: rows.length ? 1.5 : 2.5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
       ...(rows.length
         ? [
-            line("the same text, before", tried("perplexity_before"), 1, { symbol: "rect", width: 2.5 }),
-            line("the same text, calibrated", tried("perplexity_after"), 2, { symbol: "diamond", size: 10, width: 2.5, dash: "solid" }),
+            line(said("the same text, before"), tried("perplexity_before"), 1, { symbol: "rect", width: 2.5 }),
+            line(said("the same text, calibrated"), tried("perplexity_after"), 2, { symbol: "diamond", size: 10, width: 2.5, dash: "solid" }),
           ]
         : []),
     ],
@@ -91,38 +91,38 @@ function lossByPosition(scan) {
   const known = scan.measures.filter((measure) => measure.loss_by_position.length);
   const last = known.length - 1;
   return plot(() => ({
-    xAxis: axis({ label: { formatter: whole }, axis: { type: "value", min: 0, max: longest, name: "Position (tokens)", nameLocation: "middle", nameGap: 26 } }),
+    xAxis: axis({ label: { formatter: whole }, axis: { type: "value", min: 0, max: longest, name: said("Position (tokens)"), nameLocation: "middle", nameGap: 26 } }),
     yAxis: valueAxis("nats per token", { scale: true }),
     tooltip: lineTip((x) => `position ${whole(Math.round(x))}`),
-    legend: legend([...known.map((measure) => `*${whole(measure.length)}`), ...(excess.length ? ["truncation"] : [])]),
+    legend: legend([...known.map((measure) => `*${whole(measure.length)}`), ...(excess.length ? [said("truncation")] : [])]),
     series: [
       ...known.map((measure, i) =>
         line(whole(measure.length), measure.loss_by_position.map((bucket) => [middle(bucket), bucket.loss]), i, { width: i === last ? 2.5 : 1.25, ...(i === last && trained && trained < longest ? { markLine: trainedAt(trained, trained) } : {}) })),
-      ...(excess.length ? [line("truncation", excess.map((part) => [middle(part), part.change.before]), known.length, { dash: "solid", width: 2 })] : []),
+      ...(excess.length ? [line(said("truncation"), excess.map((part) => [middle(part), part.change.before]), known.length, { dash: "solid", width: 2 })] : []),
     ],
   }), 330);
 }
 
 function remedyCard(scan) {
   const rows = scan.remedies.map((one) => [
-    one.name,
+    said(one.name),
     num(one.change.before),
     num(one.change.after),
     num(one.change.error),
     num(one.perplexity_before),
     num(one.perplexity_after),
-    one.helps ? "yes" : "no",
+    said(one.helps ? "yes" : "no"),
   ]);
   const length = whole(scan.remedies[0].length);
   return el(
     "section",
-    { class: "card", "aria-label": "Remedies" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Tried remedies" }), el("p", { text: `Each was run on the text at ${length} tokens, the best first. One helps if the loss past the trained length falls by more than two standard errors.` }))),
-    table("Tried remedies", ["Remedy", ...["Loss before", "after", "Standard error", "Perplexity before", "after"].map((number) => ({ number })), "Helps"], rows),
+    { class: "card", "aria-label": said("Remedies") },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Tried remedies") }), el("p", { text: said(`Each was run on the text at ${length} tokens, the best first. One helps if the loss past the trained length falls by more than two standard errors.`) }))),
+    table("Tried remedies", [said("Remedy"), ...["Loss before", "after", "Standard error", "Perplexity before", "after"].map((number) => ({ number: said(number) })), said("Helps")], rows),
   );
 }
 
-const slopeName = (slope) => (slope.against === "visible" ? "Slope of H on log visible" : "Slope of H on log n");
+const slopeName = (slope) => said(slope.against === "visible" ? "Slope of H on log visible" : "Slope of H on log n");
 
 function slopeText(scan) {
   const windowed = scan.slopes.flat().some((slope) => slope.against === "visible");
@@ -142,14 +142,14 @@ function slopeChart(state) {
       const guide = (at, text) => ({ yAxis: at, label: { formatter: text, color: t.muted, position: "insideEndTop", fontSize: 11.5 } });
       return {
         grid: { left: 44, right: 18, top: 20, bottom: 44 },
-        xAxis: axis({ axis: { type: "value", min: -0.6, max: state.scan.layers.length - 0.4, interval: 1, name: "Layer", nameLocation: "middle", nameGap: 26 }, label: { formatter: (value) => (Number.isInteger(value) ? String(value) : ""), customValues: state.layers.map((_, i) => i) } }),
+        xAxis: axis({ axis: { type: "value", min: -0.6, max: state.scan.layers.length - 0.4, interval: 1, name: said("Layer"), nameLocation: "middle", nameGap: 26 }, label: { formatter: (value) => (Number.isInteger(value) ? String(value) : ""), customValues: state.layers.map((_, i) => i) } }),
         yAxis: valueAxis("", {}),
         tooltip: tooltip((item) => tip(headName(item.value[2], item.value[3]), [[null, slopeName(state.scan.slopes[item.value[2]][item.value[3]]), short(item.value[1])]]), "item"),
         series: [
           {
             type: "scatter", data: points, symbolSize: 9,
             itemStyle: { color: t.accent, opacity: 0.75, borderColor: t.surface, borderWidth: 1 },
-            markLine: { silent: true, symbol: "none", lineStyle: { color: t.muted, type: [4, 4] }, data: [guide(0, "invariant"), guide(1, "spreads over all")] },
+            markLine: { silent: true, symbol: "none", lineStyle: { color: t.muted, type: [4, 4] }, data: [guide(0, said("invariant")), guide(1, said("spreads over all"))] },
           },
         ],
       };
@@ -171,7 +171,7 @@ function slopeChart(state) {
 }
 
 function lengthTable(scan) {
-  const head = ["Length", "Sequences", "Tokens", "Median entropy", "Normalised", "Perplexity", "Seconds"].map((number) => ({ number }));
+  const head = ["Length", "Sequences", "Tokens", "Median entropy", "Normalised", "Perplexity", "Seconds"].map((number) => ({ number: said(number) }));
   const rows = scan.measures.map((measure) => [
     num(measure.length, whole),
     num(measure.sequences, whole),
@@ -193,12 +193,13 @@ function planCard(scan) {
     num(row.perplexity_before),
     num(row.perplexity_after),
   ]);
-  const unheld = found.unheld.length ? ` Heads whose scores have too small a range to be held: ${found.unheld.map(([layer, head]) => `${layer}.${head}`).join(", ")}.` : "";
+  const heads = found.unheld.map((pair) => headText(pair)).join(", ");
+  const unheld = heads ? ` ${said(`Heads whose scores have too small a range to be held: ${heads}.`)}` : "";
   return el(
     "section",
-    { class: "card", "aria-label": "Calibration" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Calibration" }), el("p", { text: `Holds each head's ${found.hold} at its value for ${whole(found.reference)} tokens.${unheld}` }))),
+    { class: "card", "aria-label": said("Calibration") },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Calibration") }), el("p", { text: said(`Holds each head's ${found.hold} at its value for ${whole(found.reference)} tokens.`) + unheld }))),
     found.call ? codeBlock(found.call) : null,
-    table("Calibration", ["Length", { number: "Entropy before" }, { number: "after" }, { number: "Perplexity before" }, { number: "after" }], rows),
+    table("Calibration", [said("Length"), ...["Entropy before", "after", "Perplexity before", "after"].map((number) => ({ number: said(number) }))], rows),
   );
 }

@@ -3,6 +3,9 @@
 function start() {
   const payload = JSON.parse(document.getElementById("payload").textContent);
   startTheme();
+  startLanguage();
+  inLanguage(payload);
+  startExplanations(payload.explained);
   if (payload.kind === "run") startRun(payload);
   else if (payload.kind === "index") startShelf(payload);
   else if (payload.kind === "text") startText(payload);
@@ -26,7 +29,7 @@ function startScan(payload) {
   buildShell(state.scan.model.name, pages);
   text?.paint();
   reloadOnChange();
-  document.getElementById("foot").textContent = `Made by attentropy ${state.scan.facts.attentropy}. This file needs no network and sends nothing.`;
+  document.getElementById("foot").textContent = said(`Made by attentropy ${state.scan.facts.attentropy}. This file needs no network and sends nothing.`);
 }
 
 // A served scan that is still being made: load it again when its file has changed.

@@ -92,21 +92,21 @@ function firstHead(scan) {
 function summaryCard(scan) {
   const facts = [
     `${plural(scan.layers.length, "layer")} × ${plural(Math.max(...scan.layers.map((layer) => layer.heads)), "head")}`,
-    `${count(scan.model.parameters)} parameters`,
-    scan.model.trained_length ? `trained at ${whole(scan.model.trained_length)}` : null,
-    `${scan.model.dtype} on ${scan.model.device}`,
-    `${count(scan.input.tokens)} tokens of ${scan.input.description}`,
-    scan.model.note || null,
+    said(`${count(scan.model.parameters)} parameters`),
+    scan.model.trained_length ? said(`trained at ${whole(scan.model.trained_length)}`) : null,
+    said(`${scan.model.dtype} on ${scan.model.device}`),
+    said(`${count(scan.input.tokens)} tokens of ${said(scan.input.description)}`),
+    said(scan.model.note) || null,
   ].filter(Boolean);
   const text = el(
     "div",
     { class: "summary-text" },
-    el("div", { class: "eyebrow", text: `Attention scan · ${scan.facts.created.slice(0, 10)}` }),
-    el("h1", { class: "headline", text: scan.headline }),
-    ...scan.sentences.map((sentence) => el("p", { text: sentence })),
+    el("div", { class: "eyebrow", text: said(`Attention scan · ${scan.facts.created.slice(0, 10)}`) }),
+    el("h1", { class: "headline", text: said(scan.headline) }),
+    ...scan.sentences.map((sentence) => el("p", { text: said(sentence) })),
     el("div", { class: "chips" }, ...facts.map((fact) => el("span", { class: "chip", text: fact }))),
   );
-  return el("section", { class: "card summary", "aria-label": "Summary" }, text, tilesOf(scan.tiles), adviceOf(scan.advice));
+  return el("section", { class: "card summary", "aria-label": said("Summary") }, text, tilesOf(scan.tiles), adviceOf(scan.advice));
 }
 
 const tilesOf = (tiles) =>
@@ -114,7 +114,7 @@ const tilesOf = (tiles) =>
     "div",
     { class: "tiles" },
     ...tiles.map((tile) =>
-      el("div", { class: "tile" }, el("div", { class: "tile-label", text: tile.label }), el("div", { class: "tile-value", text: tile.value }), el("div", { class: "tile-note", text: tile.note })),
+      el("div", { class: "tile" }, el("div", { class: "tile-label", text: said(tile.label) }), el("div", { class: "tile-value", text: tile.value }), el("div", { class: "tile-note", text: said(tile.note) })),
     ),
   );
 
@@ -123,8 +123,8 @@ const adviceOf = (advice) =>
     ? el(
         "div",
         { class: "todo" },
-        el("h2", { text: "What to do" }),
-        ...advice.slice(0, 2).map((item) => el("div", {}, el("p", { class: "todo-text", text: item.text }), item.call ? codeBlock(item.call) : null)),
+        el("h2", { text: said("What to do") }),
+        ...advice.slice(0, 2).map((item) => el("div", {}, el("p", { class: "todo-text", text: said(item.text) }), item.call ? codeBlock(item.call) : null)),
       )
     : null;
 
@@ -135,7 +135,7 @@ function heatmapCard(state) {
   const statistic = menu("statistic", state.known().map((one) => [one.name, one.label]), state.statistic, (value) => state.change({ statistic: value }));
   const lengths = segments("Length", state.scan.lengths.map((length, i) => ({ label: whole(length), value: i })), state.length, (value) => state.change({ length: value }));
   const modes = comparable(state)
-    ? segments("Compare", [{ label: state.scan.name, value: "this" }, { label: state.other.name, value: "other" }, { label: "Difference", value: "difference" }], state.mode, (value) => state.change({ mode: value }))
+    ? segments("Compare", [{ label: state.scan.name, value: "this" }, { label: state.other.name, value: "other" }, { label: said("Difference"), value: "difference" }], state.mode, (value) => state.change({ mode: value }))
     : null;
   const search = searchField("search", () => state.only.search, {
     search: (text) => state.limit("search", text),
@@ -147,7 +147,7 @@ function heatmapCard(state) {
   const range = rangeFields((side) => state.only[side], (side, text) => state.limit(side, text));
   const update = () => {
     const one = state.statisticNow();
-    meaning.textContent = `${one.formula} — ${one.meaning}`;
+    meaning.textContent = `${one.formula} — ${one.meaning}`;;
     statistic.value = state.statistic;
     lengths.mark(state.length);
     modes?.mark(state.mode);
@@ -158,9 +158,9 @@ function heatmapCard(state) {
   };
   const node = el(
     "section",
-    { class: "card", "aria-label": "Heads" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Every head" }), meaning)),
-    el("div", { class: "controls" }, field("Statistic", statistic), el("div", { class: "field" }, "Length", lengths), modes, search.node, range.node),
+    { class: "card", "aria-label": said("Heads") },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Every head") }), meaning)),
+    el("div", { class: "controls" }, field("Statistic", statistic), el("div", { class: "field" }, said("Length"), lengths), modes, search.node, range.node),
     el("div", { style: "height: 14px" }),
     drawn.node,
     heads.node,
@@ -181,7 +181,7 @@ function viewOf(state) {
     const table = matching(state, state.length);
     if (state.mode === "other") return { ...named, title: `${statistic.label}, ${state.other.name}`, table, ...colouring(statistic, [...mine, ...theirs]) };
     const gap = changeOf(table, mine[state.length]);
-    return { ...named, title: `${statistic.label}, ${state.scan.name} − ${state.other.name}`, low: "lower", high: "higher", table: gap, ...difference([gap]) };
+    return { ...named, title: `${statistic.label}, ${state.scan.name} − ${state.other.name}`, low: said("lower"), high: said("higher"), table: gap, ...difference([gap]) };
   };
   // The other scan's table at the same length, or at its nearest.
   function matching(now, index) {

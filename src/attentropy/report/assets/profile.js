@@ -1,7 +1,7 @@
 // One head: its numbers, entropy and distance along the text, entropy against length, its map.
 
 function profile(state) {
-  const node = el("section", { class: "card", id: "profile", "aria-label": "Head profile", tabindex: "-1" });
+  const node = el("section", { class: "card", id: "profile", "aria-label": said("Head profile"), tabindex: "-1" });
   const self = { node, map: null };
 
   self.show = () => {
@@ -41,7 +41,7 @@ function profile(state) {
       state.select(...kept[(now + by + kept.length) % kept.length], false);
     };
     const button = (label, path, by) =>
-      el("button", { class: "icon-button", type: "button", title: label, "aria-label": label, onclick: () => move(by) }, icon(stroke(path)));
+      el("button", { class: "icon-button", type: "button", title: said(label), "aria-label": said(label), onclick: () => move(by) }, icon(stroke(path)));
     return el("div", { class: "steps" }, button("Previous head", "M15 5l-7 7 7 7", -1), button("Next head", "M9 5l7 7-7 7", 1));
   }
 
@@ -50,7 +50,7 @@ function profile(state) {
     const cells = state.statistics
       .filter((statistic) => statistic.shown && statistic.name !== "slope" && measure.statistics[statistic.name])
       .map((statistic) => value(statistic.label, measure.statistics[statistic.name][layer][head], statistic.unit, statistic.meaning));
-    return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", "0 is invariant, 1 spreads over all keys"));
+    return el("dl", { class: "values" }, ...cells, value(slopeName(slope), slope.value, "", said("0 is invariant, 1 spreads over all keys")));
   }
 
   const value = (label, number, unit, meaning) =>
@@ -58,7 +58,7 @@ function profile(state) {
 
   function mapFigure(scan, layer, head) {
     const key = `${layer}.${head}`;
-    if (!scan.maps?.data[key]) return figure("Attention map", "Not kept for this head.", el("p", { class: "empty", text: "Only the maps that fit a small page are kept, heads with findings first." }));
+    if (!scan.maps?.data[key]) return figure("Attention map", "Not kept for this head.", el("p", { class: "empty", text: said("Only the maps that fit a small page are kept, heads with findings first.") }));
     self.map = attentionMap(scan.maps, key);
     return figure("Attention map", "", self.map.node);
   }
@@ -70,7 +70,7 @@ function profile(state) {
 // A figure that can be saved, unless it is words only.
 function figure(title, text, content, about = title) {
   const save = content.matches(".empty") ? null : saveFigure(content, about);
-  return el("figure", { class: "figure" }, el("figcaption", {}, el("div", {}, el("h3", { text: title }), text ? el("p", { text }) : null), save), content);
+  return el("figure", { class: "figure" }, el("figcaption", {}, el("div", {}, el("h3", { text: said(title) }), text ? el("p", { text: said(text) }) : null), save), content);
 }
 
 const plot = (build, height = 290) => livePlot(build, height).node;
@@ -96,11 +96,11 @@ function positionChart(scan, measure, layer, head) {
       xAxis: positionAxis("Query position"),
       yAxis: valueAxis("nats", { min: 0 }),
       tooltip: lineTip((x) => `Position ${whole(Math.round(x))}`),
-      legend: legend(["this head", "uniform (log n)", "random scores, spread 1"]),
+      legend: legend(["this head", "uniform (log n)", "random scores, spread 1"].map(said)),
       series: [
-        line("uniform (log n)", pairs(positions, most), 0, { colour: t.muted, dash: "solid", width: 1, z: 1, area: { color: t.band } }),
-        line("random scores, spread 1", pairs(positions, most.map((h) => Math.max(0, h - 0.5))), 1, { width: 1.5, z: 2 }),
-        line("this head", pairs(positions, entropy[head]), 0, { width: 2.5, z: 4 }),
+        line(said("uniform (log n)"), pairs(positions, most), 0, { colour: t.muted, dash: "solid", width: 1, z: 1, area: { color: t.band } }),
+        line(said("random scores, spread 1"), pairs(positions, most.map((h) => Math.max(0, h - 0.5))), 1, { width: 1.5, z: 2 }),
+        line(said("this head"), pairs(positions, entropy[head]), 0, { width: 2.5, z: 4 }),
       ],
     };
   });
@@ -112,10 +112,10 @@ function distanceChart(scan, measure, layer, head) {
     xAxis: positionAxis("Query position"),
     yAxis: valueAxis("tokens", { min: 0 }),
     tooltip: lineTip((x) => `Position ${whole(Math.round(x))}`),
-    legend: legend(["this head", "uniform attention"]),
+    legend: legend(["this head", "uniform attention"].map(said)),
     series: [
-      line("uniform attention", pairs(positions, visible.map((seen, i) => uniformDistance(positions[i], seen ?? 1, scan.layers[layer].causal))), 1, { colour: theme().muted, width: 1.5, z: 1 }),
-      line("this head", pairs(positions, distance[head]), 0, { width: 2.5 }),
+      line(said("uniform attention"), pairs(positions, visible.map((seen, i) => uniformDistance(positions[i], seen ?? 1, scan.layers[layer].causal))), 1, { colour: theme().muted, width: 1.5, z: 1 }),
+      line(said("this head"), pairs(positions, distance[head]), 0, { width: 2.5 }),
     ],
   }));
 }
@@ -126,17 +126,17 @@ const uniformDistance = (i, n, causal) => (causal ? (n - 1) / 2 : (i * (i + 1) +
 function lengthChart(scan, layer, head) {
   const xs = scan.lengths.map(Math.log2);
   const measured = scan.measures.map((measure) => measure.statistics.entropy[layer][head]);
-  const rules = scan.predictions.rules;
+  const rules = scan.predictions.rules.map(said);
   const curves = scan.predictions.curves[layer][head];
   return plot(() => ({
     xAxis: lengthAxis(scan.lengths),
     yAxis: valueAxis("nats", { min: 0 }),
     tooltip: lineTip((x) => `${whole(Math.round(2 ** x))} tokens`),
-    legend: legend(["*measured", ...rules, "uniform"]),
+    legend: legend([`*${said("measured")}`, ...rules, said("uniform")]),
     series: [
-      line("uniform", pairs(xs, scan.predictions.uniform[layer]), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),
+      line(said("uniform"), pairs(xs, scan.predictions.uniform[layer]), 0, { colour: theme().muted, dash: "solid", width: 1, z: 1, area: { color: theme().band } }),
       ...rules.map((rule, i) => line(rule, pairs(xs, curves[i]), i + 1)),
-      line("measured", pairs(xs, measured), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
+      line(said("measured"), pairs(xs, measured), 0, { symbol: "circle", width: 2.5, z: 5, markLine: trainedLine(scan.model.trained_length, scan.lengths) }),
     ],
   }));
 }

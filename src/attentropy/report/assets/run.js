@@ -3,7 +3,7 @@
 function startRun(payload) {
   const state = runState(payload);
   const page = el("div", { class: "page" });
-  const methods = el("div", { class: "page" }, el("section", { class: "card long" }, el("div", { class: "card-head" }, el("h2", { text: "Statistics" })), statisticTable(state.statistics)));
+  const methods = el("div", { class: "page" }, el("section", { class: "card long" }, el("div", { class: "card-head" }, el("h2", { text: said("Statistics") })), statisticTable(state.statistics)));
   buildShell(state.run.name, [{ id: "run", title: "Run", node: page }, { id: "methods", title: "Methods", node: methods }]);
   const build = () => page.replaceChildren(runSummary(state), runHeatmap(state), ...runCharts(state));
   build();
@@ -22,7 +22,7 @@ function runState(payload) {
   const state = {
     payload, statistic: first?.name, selected: null, alarm: null, search: "",
     get filter() { return runFilter(state); },
-    get filterName() { return [state.run.episodes[state.alarm]?.name, state.search.trim() && `“${state.search.trim()}”`].filter(Boolean).join(", "); },
+    get filterName() { return [said(state.run.episodes[state.alarm]?.name), state.search.trim() && `“${state.search.trim()}”`].filter(Boolean).join(", "); },
   };
   state.take = (fresh) => {
     const atEnd = state.run === undefined || state.atEnd();
@@ -76,20 +76,20 @@ function runSummary(state) {
   const text = el(
     "div",
     { class: "summary-text" },
-    el("div", { class: "eyebrow", text: `Training run${run.running ? " · running" : ""}${run.started ? ` · ${run.started.slice(0, 10)}` : ""}` }),
-    el("h1", { class: "headline", text: run.headline }),
+    el("div", { class: "eyebrow", text: [said("Training run"), run.running ? said("running") : "", (run.started ?? "").slice(0, 10)].filter(Boolean).join(" · ") }),
+    el("h1", { class: "headline", text: said(run.headline) }),
     el("div", { class: "chips" }, el("span", { class: "chip", text: run.name })),
   );
-  return el("section", { class: "card summary", "aria-label": "Summary" }, text, tilesOf(tiles));
+  return el("section", { class: "card summary", "aria-label": said("Summary") }, text, tilesOf(tiles));
 }
 
 function runHeatmap(state) {
   const run = state.run;
-  if (!run.steps.length) return el("section", { class: "card" }, el("p", { class: "empty", text: "No sample has been recorded yet." }));
+  if (!run.steps.length) return el("section", { class: "card" }, el("p", { class: "empty", text: said("No sample has been recorded yet.") }));
   const drawn = heatmap(runView(state));
   const alarms = alarmsCard(state);
   const output = el("output");
-  const slider = el("input", { type: "range", id: "step", min: 0, max: run.steps.length - 1, value: state.step, "aria-label": "Step" });
+  const slider = el("input", { type: "range", id: "step", min: 0, max: run.steps.length - 1, value: state.step, "aria-label": said("Step") });
   slider.addEventListener("input", () => state.choose({ step: Number(slider.value) }, { replace: true }));
   const statistic = menu("statistic", state.statistics.map((one) => [one.name, one.label]), state.statistic, (value) => state.choose({ statistic: value }));
   const search = searchField("search", () => state.search, {
@@ -98,7 +98,7 @@ function runHeatmap(state) {
   });
   const show = () => {
     slider.value = state.step;
-    output.textContent = `step ${whole(run.steps[state.step])}`;
+    output.textContent = said(`step ${whole(run.steps[state.step])}`);
     slider.setAttribute("aria-valuetext", output.textContent);
     statistic.value = state.statistic;
     search.show();
@@ -113,8 +113,8 @@ function runHeatmap(state) {
   };
   const card = el(
     "section",
-    { class: "card", "aria-label": "Heads" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Every head" }), el("p", { text: "Move the step; choose a head to draw it below." }))),
+    { class: "card", "aria-label": said("Heads") },
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Every head") }), el("p", { text: said("Move the step; choose a head to draw it below.") }))),
     el("div", { class: "controls" }, field("Statistic", statistic), search.node),
     el("div", { class: "slider" }, slider, output),
     el("div", { style: "height: 12px" }),
@@ -142,19 +142,19 @@ function runView(state) {
 }
 
 function alarmsCard(state) {
-  const when = (one) => (one.first === one.last ? `step ${whole(one.first)}` : `steps ${whole(one.first)}–${whole(one.last)}`);
+  const when = (one) => said(one.first === one.last ? `step ${whole(one.first)}` : `steps ${whole(one.first)}–${whole(one.last)}`);
   const buttons = state.run.episodes.map((one, index) =>
     el(
       "button",
       { class: "finding", type: "button", onclick: () => chooseAlarm(state, state.alarm === index ? null : index) },
-      el("div", { class: "finding-top" }, badge(one.severity, one.severity), el("span", { text: one.name }), el("span", { class: "count", text: when(one) })),
-      el("div", { class: "finding-evidence", text: one.text }),
+      el("div", { class: "finding-top" }, badge(one.severity, one.severity), el("span", { text: said(one.name) }), el("span", { class: "count", text: when(one) })),
+      el("div", { class: "finding-evidence", text: said(one.text) }),
     ),
   );
   const list = buttons.length
-    ? el("ul", { class: "findings-list", tabindex: "0", "aria-label": "Alarms" }, ...buttons.map((button) => el("li", {}, button)))
-    : el("p", { class: "empty", text: "No alarm has rung." });
-  const node = el("section", { class: "card findings", "aria-label": "Alarms" }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Alarms" }), el("p", { text: "Choose one to go to its step and heads." }))), list);
+    ? el("ul", { class: "findings-list", tabindex: "0", "aria-label": said("Alarms") }, ...buttons.map((button, index) => el("li", {}, button, explainLink(state.run.episodes[index].name))))
+    : el("p", { class: "empty", text: said("No alarm has rung.") });
+  const node = el("section", { class: "card findings", "aria-label": said("Alarms") }, el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Alarms") }), el("p", { text: said("Choose one to go to its step and heads.") }))), list);
   return { node, mark: () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.alarm))) };
 }
 
@@ -208,7 +208,7 @@ function spreadChart(state, key) {
   const t = theme();
   const clear = { colour: "transparent", width: 0, stack: "band", silent: true, z: 1 };
   const chosen = state.selected && headName(...state.selected);
-  const names = ["median", "largest head", "smallest head", ...(chosen ? [chosen] : [])];
+  const names = [...["median", "largest head", "smallest head"].map(said), ...(chosen ? [chosen] : [])];
   return {
     xAxis: stepAxis(state),
     yAxis: valueAxis(""),
@@ -217,9 +217,9 @@ function spreadChart(state, key) {
     series: [
       line("\u0000low", pairs(steps, low), 0, clear),
       line("\u0000band", pairs(steps, above(high, low)), 0, { ...clear, area: { color: t.band } }),
-      line("median", pairs(steps, middle), 0, { width: 2.5, markLine: alarmLines(state) }),
-      line("largest head", pairs(steps, top), 1, { width: 1.5 }),
-      line("smallest head", pairs(steps, bottom), 3, { width: 1.5 }),
+      line(said("median"), pairs(steps, middle), 0, { width: 2.5, markLine: alarmLines(state) }),
+      line(said("largest head"), pairs(steps, top), 1, { width: 1.5 }),
+      line(said("smallest head"), pairs(steps, bottom), 3, { width: 1.5 }),
       ...(chosen ? [line(chosen, pairs(steps, state.run.metrics[key].map((table) => table[state.selected[0]][state.selected[1]])), 2, { dash: "solid", z: 6 })] : []),
     ],
   };
@@ -232,7 +232,7 @@ function lossChart(state) {
     xAxis: stepAxis(state),
     yAxis: valueAxis("", exploded ? { type: "log" } : { scale: true }),
     tooltip: lineTip((x) => `Step ${whole(x)}`),
-    legend: legend(["loss"]),
-    series: [line("loss", state.run.losses, 0, { width: 1.8, markLine: alarmLines(state) })],
+    legend: legend([said("loss")]),
+    series: [line(said("loss"), state.run.losses, 0, { width: 1.8, markLine: alarmLines(state) })],
   };
 }

@@ -13,7 +13,7 @@ function download(blob, name) {
 }
 
 const saveButton = (kind, what, act) =>
-  el("button", { class: "save", type: "button", text: kind, title: `Save ${what} as ${kind}`, "aria-label": `Save ${what} as ${kind}`, onclick: act });
+  el("button", { class: "save", type: "button", text: kind, title: said(`Save ${what} as ${kind}`), "aria-label": said(`Save ${what} as ${kind}`), onclick: act });
 
 // Buttons that save what `node` shows: a chart, or a canvas. `title` may be a function.
 function saveFigure(node, title) {
@@ -35,7 +35,7 @@ function pictureOf(node, title) {
   const svg = [
     `<svg xmlns="${SVG_NAMESPACE}" xmlns:xlink="http://www.w3.org/1999/xlink" width="${size[0]}" height="${size[1]}" viewBox="0 0 ${size.join(" ")}" font-family="${escaped(font)}">`,
     `<rect width="100%" height="100%" fill="${t.surface}"/>`,
-    `<text x="${margin}" y="${margin + 14}" font-size="15" font-weight="600" fill="${t.ink}">${escaped(title)}</text>`,
+    `<text x="${margin}" y="${margin + 14}" font-size="15" font-weight="600" fill="${t.ink}">${escaped(said(title))}</text>`,
     `<g transform="translate(${margin} ${margin + above})">${inner}</g>${scale}</svg>`,
   ].join("");
   return { svg, width: size[0], height: size[1] };
@@ -62,7 +62,7 @@ function scaleOf(node, { x, y, colour }) {
   const { width, height } = SAVED.ramp;
   const [low, high] = [ramp.previousElementSibling.textContent, ramp.nextElementSibling.textContent];
   const text = (at, anchor, words) => `<text x="${at}" y="${y + 9}" text-anchor="${anchor}" font-size="12" fill="${colour}">${escaped(words)}</text>`;
-  const from = x + 8 + 6.6 * low.length;
+  const from = x + 8 + pixels(low);
   return `<defs><linearGradient id="ramp">${stops}</linearGradient></defs>${text(from - 8, "end", low)}<rect x="${from}" y="${y}" width="${width}" height="${height}" rx="5" fill="url(#ramp)"/>${text(from + width + 8, "start", high)}`;
 }
 

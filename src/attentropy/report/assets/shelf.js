@@ -15,7 +15,7 @@ function startShelf(payload) {
 }
 
 const emptyShelf = () =>
-  el("section", { class: "card" }, el("h2", { text: "Nothing here yet" }), el("p", { class: "empty", text: "attentropy scan --out DIR puts a scan here; a Monitor puts its run here." }));
+  el("section", { class: "card" }, el("h2", { text: said("Nothing here yet") }), el("p", { class: "empty", text: said("attentropy scan --out DIR puts a scan here; a Monitor puts its run here.") }));
 
 function shelfEntry(entry) {
   const address = `/${entry.kind}/${entry.id.split("/").map(encodeURIComponent).join("/")}`;
@@ -23,9 +23,9 @@ function shelfEntry(entry) {
   return el(
     "a",
     { class: "card shelf-entry", href: address },
-    el("div", { class: "eyebrow", text: `${entry.kind}${entry.running ? " · running" : ""} · ${changed}` }),
+    el("div", { class: "eyebrow", text: [said(entry.kind), entry.running ? said("running") : "", changed].filter(Boolean).join(" · ") }),
     el("h2", { text: entry.name }),
-    el("p", { text: entry.headline }),
-    el("div", { class: "chips" }, ...entry.facts.map((fact) => el("span", { class: "chip", text: fact })), el("span", { class: "chip", text: entry.id })),
+    el("p", { text: said(entry.headline) }),
+    el("div", { class: "chips" }, ...entry.facts.map((fact) => el("span", { class: "chip", text: said(fact) })), el("span", { class: "chip", text: entry.id })),
   );
 }

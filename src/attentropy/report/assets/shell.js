@@ -11,15 +11,15 @@ function brandMark() {
 }
 
 function buildShell(name, pages) {
-  const tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Pages of the report" });
+  const tabs = el("div", { class: "tabs", role: "tablist", "aria-label": said("Pages of the report") });
   pages.forEach((page) => {
     page.node.id = `page-${page.id}`;
-    page.node.dataset.title = page.title;
+    page.node.dataset.title = said(page.title);
     page.node.setAttribute("role", "tabpanel");
     page.node.setAttribute("aria-labelledby", `tab-${page.id}`);
     tabs.append(
       el("button", {
-        class: "tab", type: "button", role: "tab", id: `tab-${page.id}`, text: page.title,
+        class: "tab", type: "button", role: "tab", id: `tab-${page.id}`, text: said(page.title),
         "aria-controls": page.node.id, onclick: () => show(page.id, true),
       }),
     );
@@ -62,7 +62,7 @@ function poll(take) {
       const answer = document.hidden ? null : await fetch(address, { cache: "no-store", headers });
       if (answer?.ok) {
         state = answer.headers.get("ETag");
-        take(await answer.json());
+        take(inLanguage(await answer.json()));
       }
     } catch {
       // the server is away; the page keeps what it has and asks again
@@ -81,14 +81,21 @@ function moveTab(event, pages, show) {
   document.getElementById(`tab-${next.id}`).focus();
 }
 
+// The other language, by its own name.
+function languageButton() {
+  const [text, lang] = languageState.name === "zh" ? ["English", "en"] : ["中文", "zh-CN"];
+  return el("button", { class: "language", type: "button", id: "language", text, lang, onclick: switchLanguage });
+}
+
 function actions() {
   const moon = icon(stroke("M20 14.5A8.5 8.5 0 0 1 9.5 4a8.5 8.5 0 1 0 10.5 10.5z"));
   const printer = icon(stroke("M7 8V3h10v5M7 17H4v-7a2 2 0 0 1 2-2h12a2 2 0 0 1 2 2v7h-3M7 14h10v7H7z"));
   const button = (label, image, act) =>
-    el("button", { class: "icon-button", type: "button", title: label, "aria-label": label, onclick: act }, image);
+    el("button", { class: "icon-button", type: "button", title: said(label), "aria-label": said(label), onclick: act }, image);
   return el(
     "div",
     { class: "actions" },
+    languageButton(),
     button("Switch between light and dark", moon, toggleTheme),
     button("Print the report", printer, () => print()),
   );

@@ -9,9 +9,9 @@ const SHOWS = [
 function startText(payload) {
   const view = textView(payload);
   buildShell(payload.name, [{ id: "text", title: payload.picture ? "Picture" : "Text", node: view.node }]);
-  document.getElementById("foot").textContent = payload.served
+  document.getElementById("foot").textContent = said(payload.served
     ? "Made by attentropy. This page asks its own server, and no other."
-    : "Made by attentropy. This file needs no network and sends nothing.";
+    : "Made by attentropy. This file needs no network and sends nothing.");
   view.paint();
 }
 
@@ -28,14 +28,14 @@ function textView(payload, prefix = "") {
   const [ramp, low, high] = [el("div", { class: "ramp" }), el("span"), el("span")];
   const meaning = el("p", { class: "meaning" });
   const side = el("section", { class: "card token-side", id: "token", "aria-live": "polite" });
-  const find = el("input", { id: `${prefix}find`, type: "search", placeholder: payload.picture ? "9.5" : "word or 9.5", "aria-label": "Find a token, or a head such as 9.5" });
+  const find = el("input", { id: `${prefix}find`, type: "search", placeholder: payload.picture ? "9.5" : said("word or 9.5"), "aria-label": said("Find a token, or a head such as 9.5") });
   const node = el(
     "div",
     { class: "page" },
     el(
       "section",
       { class: "card" },
-      el("div", { class: "card-head" }, el("div", {}, el("h1", { class: "text-title", text: "Where does attention look?" }), el("p", { text: textFacts(payload, data) }), oddLayers(payload.odd))),
+      el("div", { class: "card-head" }, el("div", {}, el("h1", { class: "text-title", text: said("Where does attention look?") }), el("p", { text: textFacts(payload, data) }), oddLayers(payload.odd))),
       el("div", { class: "controls" }, field("Head", scope), field("Shade by", statistic), field("Find", find), show),
     ),
     el(
@@ -60,7 +60,7 @@ function textView(payload, prefix = "") {
     (await data.look(state.scope, state.token, state.show)).rows.forEach(([place, weight]) => (values[place] = weight));
     const top = Math.max(1e-9, ...values);
     const whose = state.show === "keys" ? "of the token" : "to the token";
-    return { values, described: { low: "", high: "", meaning: `The largest weights ${whose} in the frame; colour grows with the square root of the weight.` }, range: [0, top], share: (value) => Math.sqrt(value / top) };
+    return { values, described: { low: "", high: "", meaning: said(`The largest weights ${whose} in the frame; colour grows with the square root of the weight.`) }, range: [0, top], share: (value) => Math.sqrt(value / top) };
   }
 
   // The side whose tokens a token of this layer looks at, or is looked at by.
@@ -81,14 +81,14 @@ function textView(payload, prefix = "") {
       spans[state.token]?.classList.add("chosen");
       values = shown.values;
       ramp.style.background = `linear-gradient(90deg, ${theme().ramp.join(", ")})`;
-      low.textContent = `${shown.described.low} ${short(shown.range[0])}`;
-      high.textContent = `${short(shown.range[1])} ${shown.described.high}`;
+      low.textContent = `${shown.described.low} ${short(shown.range[0])}`;;
+      high.textContent = `${short(shown.range[1])} ${shown.described.high}`;;
       meaning.textContent = shown.described.meaning;
       await paintSide();
       await made?.paint(state.scope, state.token);
       text.dataset.painted = `${state.scope} ${state.token} ${state.show} ${state.statistic}`;
     } catch (error) {
-      if (now === turn) side.replaceChildren(el("h2", { text: "No answer" }), el("p", { class: "empty", text: String(error.message) }));
+      if (now === turn) side.replaceChildren(el("h2", { text: said("No answer") }), el("p", { class: "empty", text: String(error.message) }));
     }
   }
 
@@ -96,7 +96,7 @@ function textView(payload, prefix = "") {
     const { token, scope: chosen } = state;
     if (token === null) {
       const what = payload.picture ? "a patch" : "a word";
-      side.replaceChildren(el("h2", { text: "Choose a token" }), el("p", { class: "hint", text: `Click ${what}, or use the arrow keys. [ and ] go to the head before and after.` }));
+      side.replaceChildren(el("h2", { text: said("Choose a token") }), el("p", { class: "hint", text: said(`Click ${what}, or use the arrow keys. [ and ] go to the head before and after.`) }));
       return;
     }
     const numbers = await Promise.all(payload.statistics.map(async (one) => [one.label, (await data.floats(chosen, one.name))[token] ?? null]));
@@ -105,7 +105,7 @@ function textView(payload, prefix = "") {
       el("p", { class: "hint", text: scopeName(layers, chosen) }),
       el("dl", { class: "facts token-facts" }, ...numbers.flatMap(([label, value]) => [el("dt", { text: label }), el("dd", { text: short(value) })])),
     ];
-    if (!data.knows(chosen)) parts.push(el("p", { class: "empty", text: data.heads.length ? "Press ] for a head whose weights are known." : "No weights are in this file." }));
+    if (!data.knows(chosen)) parts.push(el("p", { class: "empty", text: said(data.heads.length ? "Press ] for a head whose weights are known." : "No weights are in this file.") }));
     else for (const one of SHOWS.slice(0, 2)) parts.push(await lookList(one));
     side.replaceChildren(...parts);
   }
@@ -125,16 +125,16 @@ function textView(payload, prefix = "") {
     return el(
       "div",
       { class: "looks", id: `looks-${value}` },
-      el("h3", { text: label }),
-      rows.length ? el("ol", {}, ...rows.map(item)) : el("p", { class: "empty", text: "Nothing." }),
-      el("p", { class: "hint rest", text: `all others together: ${short(rest)}` }),
+      el("h3", { text: said(label) }),
+      rows.length ? el("ol", {}, ...rows.map(item)) : el("p", { class: "empty", text: said("Nothing.") }),
+      el("p", { class: "hint rest", text: said(`all others together: ${short(rest)}`) }),
     );
   }
 
   function setControls() {
     statistic.value = state.statistic;
     scope.value = state.scope;
-    show.replaceChildren(segments("What the shades show", SHOWS, state.show, (value) => choose({ show: value })));
+    show.replaceChildren(segments("What the shades show", SHOWS.map(({ value, label }) => ({ value, label: said(label) })), state.show, (value) => choose({ show: value })));
   }
 
   function choose(change) {
@@ -202,29 +202,29 @@ function textView(payload, prefix = "") {
 
 const textFacts = ({ tokens, layers, left, unshown, generated, served }, { heads }) =>
   [
-    `${whole(tokens.length)} tokens${left ? ` of ${whole(tokens.length + left)}` : ""}`,
-    ...(generated ? [`${whole(tokens.length - generated.start)} of them generated`] : []),
-    `${whole(layers.reduce((sum, layer) => sum + layer.heads, 0))} heads in ${whole(layers.length)} layers`,
-    served ? "exact weights of every head, from the model" : `exact weights of ${whole(heads.length)} heads${unshown ? ` (${whole(unshown)} more had no room)` : ""}`,
+    said(`${whole(tokens.length)} tokens${left ? ` of ${whole(tokens.length + left)}` : ""}`),
+    ...(generated ? [said(`${whole(tokens.length - generated.start)} of them generated`)] : []),
+    said(`${whole(layers.reduce((sum, layer) => sum + layer.heads, 0))} heads in ${whole(layers.length)} layers`),
+    said(served ? "exact weights of every head, from the model" : `exact weights of ${whole(heads.length)} heads`) + (unshown ? said(` (${whole(unshown)} more had no room)`) : ""),
   ].join(" · ");
 
 function oddLayers(odd) {
   const names = Object.keys(odd ?? {});
   if (!names.length) return null;
-  return el("p", { class: "hint", text: `Not shown: ${names.map((name) => `${name} (${odd[name]})`).join("; ")}.` });
+  return el("p", { class: "hint", text: said(`Not shown: ${names.map((name) => `${name} (${odd[name]})`).join("; ")}.`) });
 }
 
 function scopeName(layers, scope) {
-  if (scope === "all") return "Mean of all heads";
+  if (scope === "all") return said("Mean of all heads");
   const [layer, head] = scope.split(".");
   const { name, kind } = layers[layer];
-  const about = `${name}${kind === "cross" ? ", cross-attention" : ""}`;
-  return head === undefined ? `Layer ${layer} · mean of its heads (${about})` : `${headName(layer, head)} (${about})`;
+  const about = `${name}${kind === "cross" ? said(", cross-attention") : ""}`;
+  return head === undefined ? said(`Layer ${layer} · mean of its heads (${about})`) : `${headName(layer, head)} (${about})`;
 }
 
 function scopeOptions(layers, { heads, scopes }) {
   const option = (value) => el("option", { value, text: scopeName(layers, value) });
-  const group = (label, values) => el("optgroup", { label }, ...values.map(option));
+  const group = (label, values) => el("optgroup", { label: said(label) }, ...values.map(option));
   const means = scopes.filter((scope) => scope !== "all" && !heads.includes(scope));
   return [...(heads.length ? [group("Heads with their weights", heads)] : []), group("Means", ["all", ...means])];
 }

@@ -16,12 +16,12 @@ function generatedCard(payload, choose) {
     body.append(el("tr", { "data-step": step }, el("td", { class: "number", text: String(step) }), el("td", {}, open), ...cells));
     return cells;
   });
-  const head = el("tr", {}, el("th", { class: "number", text: "Step" }), el("th", { text: "Token" }), ...MADE.map(([, label, title]) => el("th", { class: "number", text: label, title })));
+  const head = el("tr", {}, el("th", { class: "number", text: said("Step") }), el("th", { text: said("Token") }), ...MADE.map(([, label, title]) => el("th", { class: "number", text: said(label), title: said(title) })));
   const about = el("p", { class: "hint" });
   const node = el(
     "section",
     { class: "card", id: "generated" },
-    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: "Generated tokens" }), about)),
+    el("div", { class: "card-head" }, el("div", {}, el("h2", { text: said("Generated tokens") }), about)),
     el("div", { class: "scroll made-scroll" }, el("table", {}, el("thead", {}, head), body)),
   );
   const numbers = Promise.all(MADE.map(([name]) => unpackFloats(name === "surprise" ? generated.surprise : generated.numbers[name])));
@@ -40,9 +40,9 @@ function generatedCard(payload, choose) {
     const all = await numbers;
     const range = columns(scope);
     const width = starts.at(-1);
-    about.textContent = range
+    about.textContent = said(range
       ? `${whole(rows.length)} tokens, the most likely one each time. Attention: ${scopeName(layers, scope)}.`
-      : `${scopeName(layers, scope)} takes no part in choosing tokens.`;
+      : `${scopeName(layers, scope)} takes no part in choosing tokens.`);
     MADE.forEach(([name], column) => {
       const values = rows.map((_, step) => {
         if (name === "surprise") return all[column][step];

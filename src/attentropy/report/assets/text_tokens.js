@@ -9,7 +9,7 @@ function tokenSpans({ tokens, sides, picture, generated }) {
   const spans = tokens.map((token, index) =>
     el("span", { class: generated && index >= generated.start ? "token made" : "token", "data-token": index, text: picture ? null : shownToken(token) }),
   );
-  const node = el("div", { class: "text", id: "text", tabindex: "0", role: "application", "aria-label": "The tokens. Arrow keys move the token, brackets the head." });
+  const node = el("div", { class: "text", id: "text", tabindex: "0", role: "application", "aria-label": said("The tokens. Arrow keys move the token, brackets the head.") });
   if (picture) node.append(...patches(spans, tokens, picture));
   else sides.forEach((side) => node.append(...words(spans, tokens, side, sides.length > 1)));
   return { node, spans };
@@ -21,11 +21,11 @@ function words(spans, tokens, { name, start, count }, named) {
     block.append(spans[i]);
     if (tokens[i].includes("\n")) block.append(document.createElement("br"));
   }
-  return named ? [el("h3", { text: SIDES[name] ?? name }), block] : [block];
+  return named ? [el("h3", { text: said(SIDES[name] ?? name) }), block] : [block];
 }
 
 function patches(spans, tokens, { png, rows, columns, before }) {
-  const grid = el("div", { class: "patches", role: "img", "aria-label": "The picture, with one cell for each patch" });
+  const grid = el("div", { class: "patches", role: "img", "aria-label": said("The picture, with one cell for each patch") });
   grid.style.backgroundImage = `url(data:image/png;base64,${png})`;
   grid.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
   grid.append(...spans.slice(before));

@@ -13,7 +13,7 @@ from typing import Any
 from attentropy.core.errors import AttentropyError
 
 FORMAT = "attentropy.run"
-VERSION = 3
+VERSION = 4
 SUFFIX = ".db"
 MAGIC = b"SQLite format 3\x00"
 

@@ -76,18 +76,20 @@ class Layouts:
         }
         return cls(statistics, layers, known)
 
-    def whole(self, layout: int, blob: bytes) -> Table:
-        """The table [..., statistics, heads] of all layers; NaN where there is no number.
+    def whole(self, layout: int, blob: bytes, *, tables: int = 1) -> Table:
+        """Tables [tables, statistics, heads] of all layers; NaN where there is no number.
 
         Args:
             layout: the number of the layout of the bytes.
-            blob: one table, or three.
+            blob: the numbers of the layers that were there.
+            tables: 1 for a sample, 3 for a block.
         """
         names, ids = self.known[layout]
         sizes = {layer.id: layer.heads for layer in self.layers}
         starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
-        given = np.frombuffer(blob, dtype="<f4").reshape(-1, len(names), sum(sizes[i] for i in ids))
-        columns = np.concatenate([np.arange(starts[i], starts[i] + sizes[i]) for i in ids])
+        given = np.frombuffer(blob, dtype="<f4")
+        given = given.reshape(tables, len(names), sum(sizes[i] for i in ids))
+        columns = [starts[i] + head for i in ids for head in range(sizes[i])]
         rows = [(self.statistics.index(n), j) for j, n in enumerate(names) if n in self.statistics]
         found = np.full((len(given), len(self.statistics), sum(sizes.values())), np.nan, "<f4")
         for row, j in rows:
@@ -132,7 +134,7 @@ def blocks_between(
         "WHERE level = ? AND first > ? AND last <= ? ORDER BY first"
     )
     return [
-        Frame(first, last, layouts.whole(layout, blob))
+        Frame(first, last, layouts.whole(layout, blob, tables=3))
         for first, last, layout, blob in db.execute(query, (level, after, until))
     ]
 

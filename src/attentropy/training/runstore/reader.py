@@ -13,13 +13,12 @@ import numpy as np
 
 from attentropy.core.statistics import NAMES
 from attentropy.training.alarms import Alert
-from attentropy.training.runstore import frames
+from attentropy.training.runstore import frames, losses
 from attentropy.training.runstore.files import RunError, find, meta, reading
 from attentropy.training.runstore.frames import FAN, LEVELS, Frame, Layouts, Table
 
 Tables = dict[str, list[list[list[float]]]]
 END = 2**62
-LOSSES = 2_000  # as many as a curve can show
 SILENT = 900.0
 """Seconds after which a run of another machine that wrote nothing has ended."""
 
@@ -176,14 +175,8 @@ def _losses(
     db: sqlite3.Connection, *, last: int | None, most: int | None
 ) -> list[tuple[int, float]]:
     if last is not None:
-        query = "SELECT step, loss FROM losses ORDER BY step DESC LIMIT ?"
-        found = db.execute(query, (last,)).fetchall()[::-1]
-    else:
-        low, high = db.execute("SELECT min(step), max(step) FROM losses").fetchone()
-        each = 1 if most is None or low is None else max(1, -(-(high - low + 1) // LOSSES))
-        query = "SELECT max(step), avg(loss) FROM losses GROUP BY (step - ?) / ? ORDER BY 1"
-        found = db.execute(query, (low or 0, each)).fetchall()
-    return [(step, float("nan") if loss is None else loss) for step, loss in found]
+        return losses.newest(db, last)
+    return losses.read(db, most=None if most is None else losses.MOST)
 
 
 def _label(name: str, call: int, phase: str) -> str:

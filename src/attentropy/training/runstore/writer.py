@@ -16,7 +16,7 @@ import numpy as np
 
 from attentropy.core.statistics import NAMES, HeadRow, by_place
 from attentropy.training.alarms import Alert
-from attentropy.training.runstore import frames
+from attentropy.training.runstore import frames, losses
 from attentropy.training.runstore.files import (
     FORMAT,
     VERSION,
@@ -36,9 +36,10 @@ TABLES = (
     "CREATE TABLE layouts (id INTEGER PRIMARY KEY, statistics TEXT, layers TEXT, "
     "UNIQUE (statistics, layers))",
     "CREATE TABLE samples (step INTEGER PRIMARY KEY, time REAL, layout INTEGER, numbers BLOB)",
+    "CREATE INDEX counted ON samples (step)",  # counting walks this, not the numbers
     "CREATE TABLE blocks (level INTEGER, first INTEGER, last INTEGER, layout INTEGER, "
-    "numbers BLOB, PRIMARY KEY (level, first)) WITHOUT ROWID",
-    "CREATE TABLE losses (step INTEGER PRIMARY KEY, loss REAL)",
+    "numbers BLOB, PRIMARY KEY (level, first))",
+    *losses.TABLES,
     "CREATE TABLE alerts (step INTEGER, name TEXT, alert TEXT NOT NULL, PRIMARY KEY (step, name))",
     "CREATE TABLE gaps (first INTEGER PRIMARY KEY, last INTEGER, reason TEXT)",
 )
@@ -190,7 +191,7 @@ class RunStore:
 
     def _loss(self, step: int, loss: float | None) -> None:
         if loss is not None:
-            self._db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?)", (step, loss))
+            losses.write(self._db, step, loss)
 
 
 def _count(db: sqlite3.Connection, level: int, after: int, until: int) -> int:

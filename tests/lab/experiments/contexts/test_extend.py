@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -5,17 +6,18 @@ import torch
 
 from attentropy.core.errors import ArgumentError
 from attentropy.extensions import fitting
-from attentropy.lab.experiments.contexts import extend
+from attentropy.lab.experiments.contexts import extend, far_windows
 from attentropy.lab.experiments.contexts.extend import EXPERIMENT, ExtendConfig, against, conclude
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.harness.run_plan import RunPlan
 from attentropy.lab.subjects.real_heads import Given
-from tests.extensions.small_models import grouped_llama
+from tests.extensions.small_models import grouped_llama, words
 
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(fitting, "STEPS", 1)
+    monkeypatch.setattr(far_windows, "STEPS", 1)
     extend._fitted.cache_clear()
 
 
@@ -29,19 +31,24 @@ def test_the_embedded_model_is_measured_with_every_rule():
 
 
 def test_a_rotary_model_is_asked_for_passkeys():
-    given = Given(
-        grouped_llama(), torch.randint(97, (9000,)), "small", encode=lambda t: [ord(c) % 97 for c in t]
-    )  # fmt: skip
+    given = Given(grouped_llama(), torch.randint(97, (9000,)), "small", encode=words)
     experiment = extend.on(given)
     config = experiment.full
     assert (config.trained, config.lengths) == (64, (96, 128))
-    assert len({unit.name for unit in RunPlan(experiment).units()}) == 3 * (1 + 2 * 8)
-    long = ExtendConfig(model="small", trained=700, lengths=(1400,), rules=extend.ROTARY)
+    assert len({unit.name for unit in RunPlan(experiment).units()}) == 3 * (1 + 2 * 4 + 12)
+    long = ExtendConfig(model="small", trained=700, lengths=(1400,), rules=extend.ROTARY, keys=10)
     for rule in extend.ROTARY:
         rows = experiment.measure(long, f"{rule} at 1400", 1)
         assert [row.get("depth") for row in rows] == [None, *range(10)], rule
         assert all(row["digits"] > 0 for row in rows[1:])
     assert experiment.quick.lengths == (96,)
+    for rule in extend.SCREENED:
+        rows = experiment.measure(long, f"{rule} in windows to 1400", 1)
+        assert sum("far_digits" in row for row in rows) == 10 * extend.JUDGED_WINDOWS, rule
+        assert all(row["n"] == 1400 and row["rule"] == rule for row in rows)
+    without = extend.on(replace(given, encode=None)).full
+    assert (without.screened, without.rules[0]) == ((), "YaRN")
+    assert not set(without.rules) & set(extend.TO_RETRIEVAL)
 
 
 def rows(**digits):

@@ -86,6 +86,8 @@ struct Places {
     const char *q, *k, *v;
     char* out;
     float* rows;
-    const char* dout;  // the backward pass only, like the fields below
+    const Summary* summary;  // what is summed over the rows; null: nothing
+    double *sums, *top;      // where, in place of those of the summary
+    const char* dout;        // the backward pass only, like the fields below
     char *dq, *dk, *dv;
 };

@@ -1,57 +1,34 @@
-// The backward pass of the heads that share one head of keys. With z = ln p, y = z + H, and
-// gradients dO, dLSE, dH, dC, dV of output, lse, entropy, collision and varentropy, the gradient of
-// a logit is
-//     ds = p (dP - c - dH z + 2 dC p + dV y (y + 2)),   dP = dO v,
-//     c = dO.O + dH H - dLSE + 2 dC C + dV V.
+// The backward pass of the heads that share one head of keys, in panels.
 #pragma once
 #include <numeric>
 
-#include "forward.h"
-
-constexpr int BACK_KEYS = 192;  // keys of a block, at most
-constexpr int64_t CHUNK = 256;  // keys owned at a time when several tasks share one head
-
-static inline int64_t padded(int64_t n) { return (n + W - 1) / W * W; }
-
-// Which keys a task owns: chunks `part`, `part + parts`, ... so that causal work is even.
-struct Share {
-    int64_t part, parts, K;
-    template <class Visit>
-    void ranges(Visit&& visit) const {
-        if (parts == 1) return visit(int64_t(0), K);
-        for (int64_t j = part * CHUNK; j < K; j += parts * CHUNK) visit(j, std::min(K, j + CHUNK));
-    }
-};
+#include "few.h"
 
 template <class Op, class T>
 struct BackwardPass {
     const Args& a;
     Share share;
+    KeyGradients<T> keys;
     float *partial, *tables;     // dq of this part; gradients of relative of this part, by head
     float* drelative = nullptr;  // those of the present head
-    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *few, *drops, *dk, *dv;
+    float *qt, *qn, *gt, *gn, *s, *dp, *dqt, *slopes, *dtable, *drops;
     float *pw, *dw, *dj, *kp;  // pairs: p and ds by rows, ds by pairs of keys, k by pairs
-    int64_t ldk, ldv;
     bool keys_tainted = false, rows_tainted = false;
     alignas(64) float top[P], shift[P], c[P], dh[P], dc[P], ve[P], entropy[P];
     alignas(64) float scale[P], one[P];
     Lanes lanes;
 
-    static constexpr bool f32 = sizeof(T) == 4;
-    static bool direct(int64_t D) { return f32 && D % W == 0; }
-
     static size_t room(const Args& a) {
         size_t d = padded(a.D), e = padded(a.Dv), tile = BACK_KEYS * P;
         return Scratch::room(a.D * P) * 2 + Scratch::room(d * P) + Scratch::room(a.Dv * P) +
                Scratch::room(e * P) + Scratch::room(tile) * 3 + Scratch::room(BACK_KEYS + P + W) +
-               Scratch::room(a.D + BACK_KEYS + 2 * W) + (a.kept != 0 ? Scratch::room(tile) : 0) +
+               (a.kept != 0 ? Scratch::room(tile) : 0) +
                (Op::width == 2 ? Scratch::room(tile / 2 + P) * 3 + Scratch::room((a.K + 1) / 2 * a.D) : 0) +
-               (direct(a.D) ? 0 : Scratch::room(a.K * d)) +
-               (direct(a.Dv) ? 0 : Scratch::room(a.K * e)) + Extras::room(a, BACK_KEYS);
+               KeyGradients<T>::room(a) + Extras::room(a, BACK_KEYS);
     }
 
     BackwardPass(const Args& a, Share share, float* partial, float* tables)
-        : a(a), share(share), partial(partial), tables(tables) {
+        : a(a), share(share), keys{a, share}, partial(partial), tables(tables) {
         std::fill(one, one + P, 1.0f);
     }
 
@@ -67,10 +44,8 @@ struct BackwardPass {
         dp = mem.take<float>(BACK_KEYS * P);
         slopes = mem.take<float>(BACK_KEYS * P);
         dtable = mem.take<float>(BACK_KEYS + P + W);
-        few = mem.take<float>(a.D + BACK_KEYS + 2 * W);
         drops = mem.take<float>(a.kept != 0 ? BACK_KEYS * P : 0);
-        dk = accumulator(mem, a.dk, a.dks, b, hk, a.D, ldk);
-        dv = accumulator(mem, a.dv, a.dvs, b, hk, a.Dv, ldv);
+        keys.begin(mem, b, hk);
         const T* k = at3<T>(a.k, a.ks, b, hk, 0);
         const T* v = at3<T>(a.v, a.vs, b, hk, 0);
         if constexpr (Op::width == 2) {
@@ -87,42 +62,7 @@ struct BackwardPass {
                 if (tables) drelative = tables + h * share.parts * (2 * a.reach + 1);
                 panel({b, h, i0, int(std::min<int64_t>(P, a.Q - i0))}, k, v, mem);
             }
-        if (!direct(a.D)) write_keys(dk, ldk, a.dk, a.dks, b, hk, a.D);
-        if (!direct(a.Dv)) write_keys(dv, ldv, a.dv, a.dvs, b, hk, a.Dv);
-    }
-
-    float* accumulator(Scratch& mem, char* out, const int64_t (&strides)[3], int64_t b, int64_t hk,
-                       int64_t D, int64_t& ld) {
-        float* p;
-        if (direct(D)) {
-            p = const_cast<float*>(at3<float>(out, strides, b, hk, 0));
-            ld = strides[2];
-        } else {
-            ld = padded(D);
-            p = mem.take<float>(a.K * ld);
-        }
-        share.ranges([&](int64_t j0, int64_t j1) {
-            for (int64_t j = j0; j < j1; ++j) std::memset(p + j * ld, 0, (direct(D) ? D : ld) * 4);
-        });
-        return p;
-    }
-    void write_keys(const float* p, int64_t ld, char* out, const int64_t (&strides)[3], int64_t b,
-                    int64_t hk, int64_t D) {
-        share.ranges([&](int64_t j0, int64_t j1) {
-            for (int64_t j = j0; j < j1; ++j) {
-                T* row = const_cast<T*>(at3<T>(out, strides, b, hk, j));
-                for (int64_t d = 0; d < D; ++d) put(row + d, p[j * ld + d]);
-            }
-        });
-    }
-    static bool tainted(const T* x, int64_t stride, int64_t rows, int64_t D) {
-        vf t = {};
-        for (int64_t j = 0; j < rows; ++j) {
-            int64_t d = 0;
-            for (; d + W <= D; d += W) t += load(x + j * stride + d) * 0.0f;
-            if (d < D) t += load_part(x + j * stride + d, int(D - d)) * 0.0f;
-        }
-        return any(t != 0.0f);
+        keys.end(b, hk);
     }
 
     void panel(const Where& w, const T* k, const T* v, Scratch& mem) {
@@ -133,11 +73,8 @@ struct BackwardPass {
                 const float* kj = reinterpret_cast<const float*>(k + span.j0 * a.ks[2]);
                 const float* vj = reinterpret_cast<const float*>(v + span.j0 * a.vs[2]);
                 constexpr int X = Op::width;
-                if (a.Q <= FEW)
-                    few_scores(w, k, span);
-                else
-                    gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0,
-                                             span.v1, a.D / X, scale);
+                gemm<Op, BY_ROWS, false>(kj, a.ks[2] / X, qt, P, s, P, span.rows(), span.v0, span.v1,
+                                         a.D / X, scale);
                 gemm<Op, BY_ROWS, false>(vj, a.vs[2] / X, gt, P, dp, P, span.rows(), span.v0, span.v1,
                                          a.Dv / X);
                 if (a.kept != 0) draw(w, span);
@@ -159,8 +96,11 @@ struct BackwardPass {
         const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0);
         for (int i = 0; i < P; ++i) {
             scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
-            top[i] = c[i] = dh[i] = dc[i] = ve[i] = entropy[i] = 0.0f, shift[i] = INF;
-            if (i < w.n) row(w, i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
+            RowTerms r;
+            if (i < w.n)
+                r = row_terms(a, w.row(a) + i, at3<T>(a.out, a.outs, w.b, w.h, w.i0 + i), g + i * a.douts[2]);
+            top[i] = r.top, shift[i] = r.shift, c[i] = r.c, dh[i] = r.dh, dc[i] = r.dc;
+            ve[i] = r.ve, entropy[i] = r.entropy;
         }
         pack_queries<Op>(q, a.qs[2], w.n, a.D, scale, qt);
         pack_queries<Op>(g, a.douts[2], w.n, a.Dv, one, gt);
@@ -188,33 +128,6 @@ struct BackwardPass {
         for (int j = 0; j < span.rows(); ++j)
             for (int at = j * P + span.v0 * W, v = span.v0; v < span.v1; ++v, at += W)
                 store(x + at, load(x + at) * load(drops + at));
-    }
-    // Scores of few queries in the order in which the forward pass sums them.
-    void few_scores(const Where& w, const T* k, const Span& span) {
-        for (int i = 0; i < P; ++i) {
-            if (i < w.n) {
-                scale_query(at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i), a.D, scale[i], few);
-                row_scores(few, a.D, k + span.j0 * a.ks[2], a.ks[2], span.rows(), few + a.D + W);
-            }
-            for (int j = 0; j < span.rows(); ++j) s[j * P + i] = i < w.n ? few[a.D + W + j] : 0.0f;
-        }
-    }
-    void row(const Where& w, int i, const T* out, const T* g) {
-        int64_t r = w.row(a) + i;
-        vf acc = {};
-        float delta = 0.0f;
-        int64_t d = 0;
-        for (; d + W <= a.Dv; d += W) acc += load(out + d) * load(g + d);
-        for (; d < a.Dv; ++d) delta += to_float(out[d]) * to_float(g[d]);
-        delta += sum(acc);
-        if (a.max_logit[r] != -INF) top[i] = a.max_logit[r], shift[i] = a.log_l[r];
-        dh[i] = a.dentropy ? a.dentropy[r] : 0.0f;
-        dc[i] = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
-        c[i] = delta + dh[i] * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + dc[i] * a.collision[r];
-        if (!a.dvarentropy) return;
-        ve[i] = a.dvarentropy[r], entropy[i] = a.entropy[r];
-        c[i] += ve[i] * a.varentropy[r] - dh[i] * entropy[i];
-        dh[i] -= 2.0f * ve[i];
     }
     static void copy_rows(const T* x, int64_t stride, int n, int64_t D, const float* factor,
                           float* to) {
@@ -252,27 +165,20 @@ struct BackwardPass {
                     store(dp + x, d == 0.0f ? vf{} : d * load(slopes + x));
                 }
     }
-    // VARENTROPY: it has a gradient; -dH y is then with its term of y.
     template <int NV, bool VARENTROPY>
     void soften(const Span& span, int g) {
-        vf m[NV], sh[NV], cc[NV], h[NV], cd[NV], ev[NV], en[NV];
+        Terms terms[NV];
         for (int v = 0; v < NV; ++v) {
             int x = (g + v) * W;
-            m[v] = load(top + x), sh[v] = load(shift + x), cc[v] = load(c + x);
-            h[v] = load(dh + x), cd[v] = load(dc + x);
-            ev[v] = load(ve + x), en[v] = load(entropy + x);
+            terms[v] = {load(top + x), load(shift + x), load(c + x),      load(dh + x),
+                        load(dc + x),  load(ve + x),    load(entropy + x)};
         }
-        for (int j = 0; j < span.rows(); ++j) {
-            float *ps = s + j * P + g * W, *pd = dp + j * P + g * W;
+        for (int j = 0; j < span.rows(); ++j)
 #pragma GCC unroll 8
             for (int v = 0; v < NV; ++v) {
-                vf z = (load(ps + v * W) - m[v]) - sh[v], p = exp_safe(z);
-                vf y = VARENTROPY ? z + en[v] : z, slope = VARENTROPY ? h[v] - ev[v] * y : h[v];
-                vf x = load(pd + v * W) - cc[v] - slope * y + cd[v] * p;
-                store(ps + v * W, p);
-                store(pd + v * W, z < LOWEST ? vf{} : p * x);
+                int x = j * P + (g + v) * W;
+                soften_vector<VARENTROPY>(terms[v], s + x, dp + x);
             }
-        }
     }
     // In a row of NaN hidden keys have weight NaN; make it 0.
     void scrub(const Span& span, const Extras& extras) {
@@ -318,7 +224,8 @@ struct BackwardPass {
     void accumulate(const Where& w, const Span& span, const float* k) {
         int i0 = span.v0 * W, n = std::min(w.n, span.v1 * W) - i0, rows = span.rows();
         int64_t e = padded(a.Dv), d = padded(a.D);
-        float *dvj = dv + span.j0 * ldv, *dkj = dk + span.j0 * ldk;
+        int64_t ldk = keys.ldk, ldv = keys.ldv;
+        float *dvj = keys.dv + span.j0 * ldv, *dkj = keys.dk + span.j0 * ldk;
         if constexpr (Op::width == 2) {
             pair_weights(span);
             int64_t x = i0 / 2, steps = (n + 1) / 2, pairs = (span.j1 + 1) / 2 - span.j0 / 2;
@@ -369,9 +276,9 @@ struct BackwardPass {
                 if (p == 0.0f && ds == 0.0f) continue;
                 int64_t key = span.j0 + j;
                 float scaled = ds * scale[i], dx = Op::width == 2 ? scaled : ds;
-                for (int64_t x = 0; x < a.Dv; ++x) dv[key * ldv + x] += p * to_float(g[x]);
+                for (int64_t x = 0; x < a.Dv; ++x) keys.dv[key * keys.ldv + x] += p * to_float(g[x]);
                 for (int64_t x = 0; x < a.D; ++x) {
-                    dk[key * ldk + x] += scaled * to_float(q[x]);
+                    keys.dk[key * keys.ldk + x] += scaled * to_float(q[x]);
                     dqt[x * P + i] += dx * to_float(k[key * a.ks[2] + x]);
                 }
             }
@@ -449,7 +356,11 @@ static void backward(const Args& given) {
             for (int64_t hk = h0; hk < a.Hk; hk += cut.heads) {
                 float* partial = cut.parts > 1 ? partials.get() + part * size : nullptr;
                 float* first = a.drelative ? &tables[(b * a.H * cut.parts + part) * table] : nullptr;
-                BackwardPass<Op, T>(a, {part, cut.parts, a.K}, partial, first).run(b, hk);
+                Share share{part, cut.parts, a.K};
+                if (a.Q <= FEW)
+                    FewPass<T>(a, share, partial, first).run(b, hk);
+                else
+                    BackwardPass<Op, T>(a, share, partial, first).run(b, hk);
             }
     });
     if (cut.parts > 1) sum_parts<T>(a, partials.get(), cut.parts, size);

@@ -40,6 +40,10 @@ static Args placed(const Args& plan, const Places& at) {
 EXPORT void attentropy_planned_forward(const Args* plan, const Places* at) {
     Args a = placed(*plan, *at);
     attentropy_forward(&a);
+    if (!at->summary) return;
+    Summary s = *at->summary;
+    s.sums = at->sums, s.top = at->top;
+    attentropy_summary(&a, &s);
 }
 EXPORT void attentropy_planned_backward(const Args* plan, const Places* at) {
     Args a = placed(*plan, *at);

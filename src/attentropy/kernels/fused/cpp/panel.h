@@ -92,6 +92,8 @@ static void pack_lanes(const T* x, int64_t stride, int n, int64_t D, const float
     for (int g = 0; g < G; ++g) {
         int i0 = g * W, d = 0;
         vf f = load(factor + i0);
+        if (i0 >= n)
+            for (; d < D; ++d) store(B + d * P + i0, vf{});
         if (i0 + W <= n)
             for (; d + W <= D; d += W) {
                 vf r[W];

@@ -80,6 +80,67 @@ static void row_scores(const float* q, int64_t D, const T* k, int64_t stride, in
     }
 }
 
+// Turns the scores s[j - lo] of a row into final logits, -inf where hidden; hidden[] says which keys
+// do not count, slopes[] what the softcap multiplies gradients by. Returns how many count.
+static int64_t finish_row(const Args& a, const Where& w, int64_t lo, int64_t hi, float* s,
+                          uint8_t* hidden, float* slopes = nullptr) {
+    const int64_t(&bs)[4] = a.biass, (&ms)[4] = a.masks;
+    const float* b = a.bias ? a.bias + w.b * bs[0] + w.h * bs[1] + w.i0 * bs[2] : nullptr;
+    const uint8_t* m = a.mask ? a.mask + w.b * ms[0] + w.h * ms[1] + w.i0 * ms[2] : nullptr;
+    int64_t visible = 0;
+    for (int64_t j = lo; j < hi; ++j) {
+        float x = s[j - lo];
+        if (a.softcap != 0) {
+            float t = tanh(splat(x / float(a.softcap)))[0];
+            x = t * float(a.softcap);
+            if (slopes) slopes[j - lo] = 1.0f - t * t;
+        }
+        if (a.relative || a.slopes) x += distance_bias(a, w.h, j - (w.i0 + a.K - a.Q));
+        bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
+        if (b && !hide) x += b[j * bs[3]];
+        hidden[j - lo] = hide;
+        s[j - lo] = hide ? -INF : x;
+        visible += !hide;
+    }
+    return visible;
+}
+
+// o[d] = sum of s[j] x_j[d] over n keys, without those that are hidden, if any are.
+template <class T>
+static void mix_row(const T* x, int64_t stride, int64_t D, const float* s, int64_t n,
+                    const uint8_t* hidden, float* o) {
+    for (int64_t d = 0; d < D; d += 4 * W) {
+        int64_t width = std::min<int64_t>(4 * W, D - d), j = 0;
+        vf acc[4] = {};
+        if (width == 4 * W && !hidden) {  // two chains of additions, or each waits for the last
+            vf other[4] = {};
+            for (; j + 2 <= n; j += 2) {
+                const T* row = x + j * stride + d;
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; ++i) {
+                    acc[i] += splat(s[j]) * load(row + i * W);
+                    other[i] += splat(s[j + 1]) * load(row + stride + i * W);
+                }
+            }
+            for (int i = 0; i < 4; ++i) acc[i] += other[i];
+        }
+        for (; j < n; ++j) {
+            if (hidden && hidden[j]) continue;
+            vf p = splat(s[j]);
+            const T* row = x + j * stride + d;
+            if (width == 4 * W) {
+                for (int i = 0; i < 4; ++i) acc[i] += p * load(row + i * W);
+            } else {
+                for (int i = 0; i * W < width; ++i)
+                    acc[i] += p * ((i + 1) * W <= width ? load(row + i * W)
+                                                        : load_part(row + i * W, int(width - i * W)));
+            }
+        }
+        for (int i = 0; i * W < width; ++i)
+            for (int l = 0; l < W && i * W + l < width; ++l) o[d + i * W + l] = acc[i][l];
+    }
+}
+
 template <class T>
 struct RowPass {
     const Args& a;
@@ -110,24 +171,6 @@ struct RowPass {
             }
             s[j - lo] = Op::width == 2 ? acc[0] * scale : acc[0];
         }
-    }
-    // Turns scores into final logits; hidden[] says which keys do not count.
-    int64_t finish(const Where& w, int64_t lo, int64_t hi) {
-        const int64_t(&bs)[4] = a.biass, (&ms)[4] = a.masks;
-        const float* b = a.bias ? a.bias + w.b * bs[0] + w.h * bs[1] + w.i0 * bs[2] : nullptr;
-        const uint8_t* m = a.mask ? a.mask + w.b * ms[0] + w.h * ms[1] + w.i0 * ms[2] : nullptr;
-        int64_t visible = 0;
-        for (int64_t j = lo; j < hi; ++j) {
-            float x = s[j - lo];
-            if (a.softcap != 0) x = tanh(splat(x / float(a.softcap)))[0] * float(a.softcap);
-            if (a.relative || a.slopes) x += distance_bias(a, w.h, j - (w.i0 + a.K - a.Q));
-            bool hide = (m && !m[j * ms[3]]) || (b && b[j * bs[3]] == -INF);
-            if (b && !hide) x += b[j * bs[3]];
-            hidden[j - lo] = hide;
-            s[j - lo] = hide ? -INF : x;
-            visible += !hide;
-        }
-        return visible;
     }
     // Largest of s and its first index; false where a NaN or a lack of finite logits makes the
     // order of keys matter.
@@ -183,39 +226,6 @@ struct RowPass {
         }
         return {splat(m), splat(float(l)), splat(float(t)), splat(float(u)), splat(float(mid)), splat(float(c))};
     }
-    void values(const T* v, int64_t stride, int64_t lo, int64_t hi, bool masked) {
-        for (int64_t d = 0; d < a.Dv; d += 4 * W) {
-            int64_t width = std::min<int64_t>(4 * W, a.Dv - d);
-            vf acc[4] = {};
-            int64_t j = lo;
-            if (width == 4 * W && !masked) {  // two chains of additions, or each waits for the last
-                vf other[4] = {};
-                for (; j + 2 <= hi; j += 2) {
-                    const T* row = v + j * stride + d;
-#pragma GCC unroll 4
-                    for (int i = 0; i < 4; ++i) {
-                        acc[i] += splat(s[j - lo]) * load(row + i * W);
-                        other[i] += splat(s[j - lo + 1]) * load(row + stride + i * W);
-                    }
-                }
-                for (int i = 0; i < 4; ++i) acc[i] += other[i];
-            }
-            for (; j < hi; ++j) {
-                if (masked && hidden[j - lo]) continue;
-                vf p = splat(s[j - lo]);
-                const T* row = v + j * stride + d;
-                if (width == 4 * W) {
-                    for (int i = 0; i < 4; ++i) acc[i] += p * load(row + i * W);
-                } else {
-                    for (int i = 0; i * W < width; ++i)
-                        acc[i] += p * ((i + 1) * W <= width ? load(row + i * W)
-                                                            : load_part(row + i * W, int(width - i * W)));
-                }
-            }
-            for (int i = 0; i * W < width; ++i)
-                for (int x = 0; x < W && i * W + x < width; ++x) o[d + i * W + x] = acc[i][x];
-        }
-    }
     // A row by itself; OF_PANEL says whose order its scores are summed in, `Op` being the panel's.
     template <class Op, bool OF_PANEL>
     void run(const Where& w) {
@@ -233,7 +243,7 @@ struct RowPass {
             row_scores(q, a.D, k + lo * a.ks[2], a.ks[2], hi - lo, s);
         bool extras = a.bias || a.mask || a.relative || a.slopes || a.softcap != 0;
         bool masked = a.bias || a.mask;
-        int64_t visible = extras ? finish(w, lo, hi) : hi - lo, best = -1;
+        int64_t visible = extras ? finish_row(a, w, lo, hi, s, hidden) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
             write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}, vf{}, vf{}}, splat(-1));
@@ -242,7 +252,7 @@ struct RowPass {
         }
         Sums sums = soften(hi - lo, masked, best);
         if (a.kept != 0) drop_row(a, w, lo, hi, s);
-        values(at3<T>(a.v, a.vs, w.b, hk, 0), a.vs[2], lo, hi, masked);
+        mix_row(at3<T>(a.v, a.vs, w.b, hk, lo), a.vs[2], a.Dv, s, hi - lo, masked ? hidden : nullptr, o);
         float factor = write_rows(a, w.row(a), 1, sums, splat(int32_t(best + lo)))[0];
         if (a.kept != 0) factor *= float(a.kept);
         for (int64_t d = 0; d < a.Dv; ++d) put(out + d, o[d] * factor);

@@ -4,7 +4,7 @@
 #pragma once
 #include <mutex>
 
-#include "panel.h"
+#include "row.h"
 
 constexpr int64_t ALIGNED = 4;   // with fewer rows, weights by distance tell nothing
 constexpr float HIDDEN = 90.0f;  // a bias hides keys whose logit is so far below the largest
@@ -14,7 +14,7 @@ constexpr double NONE = std::numeric_limits<double>::quiet_NaN();
 struct SampledRow {
     bool counts;
     float top, lse, per_norm, visible;
-    int64_t own;
+    int64_t own, turn;  // its own key; how far weights move so that they stand by distance
     int32_t lo, hi;
     vf total{}, square{}, low{}, distance{};
     float before = 0.0f;
@@ -26,47 +26,76 @@ static inline double sum(vd x) {
     for (int i = 0; i < W; ++i) s += x[i];
     return s;
 }
-// Sums in pairs, which takes a few steps; those of `sum` wait for one another.
-static inline float folded(vf x) {
-    alignas(64) float s[W];
-    store(s, x);
-#pragma GCC unroll 4
-    for (int half = W / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) s[i] += s[i + half];
-    return s[0];
-}
-static inline float least(vf x) {
-    float s = x[0];
-    for (int i = 1; i < W; ++i) s = x[i] < s ? x[i] : s;
-    return s;
-}
 static inline vf part(const float* p, int n) { return n == W ? load(p) : load_part(p, n); }
 
+// |x| of some rows, W of them at a time.
 template <class T>
-static inline double dot(const T* x, const T* y, int64_t n) {
-    vf s{};
-    int64_t d = 0;
-    for (; d + W <= n; d += W) s += load(x + d) * load(y + d);
-    double rest = folded(s);
-    for (; d < n; ++d) rest += double(to_float(x[d])) * to_float(y[d]);
-    return rest;
+static void row_norms(const T* x, int64_t stride, int64_t rows, int64_t D, float* norms) {
+    for (int64_t j = 0; j < rows; j += W, x += W * stride) {
+        const int n = int(std::min<int64_t>(W, rows - j));
+        vf r[W] = {};
+        for (int64_t d = 0; d < D; d += W)
+#pragma GCC unroll 16
+            for (int i = 0; i < W; ++i) {
+                if (i >= n) break;
+                const T* at = x + i * stride + d;
+                vf y = d + W <= D ? load(at) : load_part(at, int(D - d));
+                r[i] += y * y;
+            }
+        store(norms + j, root(sums(r)));
+    }
 }
 
-// e^x, as accurate as float.
-static inline vd power(vd x) { return wide(exp_safe(__builtin_convertvector(x, vf))); }
+// What is summed over every row that counts.
+enum Read { ENTROPY, SHARE, EFFECTIVE, VARENTROPY, DENSITY, HIGHEST, LSE, COLLISION, ROOTS, NORMS, READS };
+
+// Which rows count, all ones or 0, and what follows from the number n of their visible keys.
+struct RowCounts {
+    const int64_t* keys = nullptr;
+    const uint8_t* chosen = nullptr;
+    std::vector<int32_t> on;
+    std::vector<float> per_log, per_root;  // 1 / ln n, 1 / sqrt n
+    double rows, logs, visible;
+
+    // Heads and entries that see alike share them.
+    void of(const Args& a, const Summary& s, int64_t b, int64_t h) {
+        const int64_t* n = s.visible + b * s.visibles[0] + h * s.visibles[1];
+        const uint8_t* these = s.counted ? s.counted + b * s.counteds[0] + h * s.counteds[1] : nullptr;
+        if (n == keys && these == chosen) return;
+        keys = n, chosen = these, rows = logs = visible = 0;
+        const int64_t size = (a.Q + W - 1) / W * W;
+        on.assign(size, 0), per_log.resize(size), per_root.resize(size);
+        for (int64_t i0 = s.start / W * W; i0 < a.Q; i0 += W) {
+            vd k = vd{} + 2.0, one{};
+            for (int64_t i = std::max(i0, s.start); i < std::min(a.Q, i0 + W); ++i) {
+                if (these && !these[i * s.counteds[2]]) continue;
+                on[i] = -1, one[i - i0] = 1, k[i - i0] = double(n[i * s.visibles[2]]);
+            }
+            const vd log_k = log(k);
+            rows += sum(one), logs += sum(log_k * one), visible += sum(k * one);
+            store(&per_log[i0], __builtin_convertvector(1.0 / log_k, vf));
+            store(&per_root[i0], 1.0f / root(__builtin_convertvector(k, vf)));
+        }
+    }
+};
 
 template <class T>
 struct RowSums {
     const Args& a;
     const Summary& s;
     std::vector<double> found, top, looked;  // `looked`: sampled rows that count
-    std::vector<float> together, evenly;  // [H,K] by distance: weights, and those of unit rows
+    std::vector<double> products;  // of the weights of pairs of heads
+    std::vector<float> together, evenly;  // [H,2K] by distance: weights, and those of unit rows
+    std::vector<float> line;              // a number for each row, and room for a vector
+    RowCounts rows;
 
     RowSums(const Args& a, const Summary& s)
-        : a(a), s(s), found((s.at_overlap + a.H) * a.H), top(a.H, -double(INF)), looked(a.H) {
-        if (by_distance()) together.assign(a.H * a.K, 0.0f), evenly.assign(a.H * a.K, 0.0f);
+        : a(a), s(s), found((s.at_overlap + a.H) * a.H), top(a.H, -double(INF)), looked(a.H),
+          products(a.H * (a.H + 1) / 2 + W), line(a.Q + W) {
+        if (by_distance()) together.assign(a.H * turned(), 0.0f), evenly.assign(a.H * turned(), 0.0f);
     }
     bool by_distance() const { return s.position && s.samples >= ALIGNED; }
+    int64_t turned() const { return 2 * a.K + W; }
     void add(int64_t place, int64_t h, double x) {
         if (place >= 0) found[place * a.H + h] += x;
     }
@@ -80,6 +109,7 @@ struct RowSums {
     void run() {
         for (int64_t b = 0; b < a.B; ++b) {
             for (int64_t h = 0; h < a.H; ++h) {
+                rows.of(a, s, b, h);
                 every_row(b, h);
                 first_key(b, h);
             }
@@ -93,62 +123,55 @@ struct RowSums {
             if (!(s.top[h] >= top[h]) && s.top[h] == s.top[h]) s.top[h] = top[h];
     }
 
-    // Statistics of every row that counts.
+    // Statistics of every row that counts. Sums of floats are short.
     void every_row(int64_t b, int64_t h) {
-        const int64_t row = (b * a.H + h) * a.Q;
-        vd n{}, logs{}, visible{}, H{}, share{}, effective{}, V{}, dense{}, high{}, lse{}, c{},
-            roots{}, norms{};
-        for (int64_t i0 = s.start; i0 < a.Q; i0 += W) {
-            const int64_t at = row + i0, count = std::min<int64_t>(W, a.Q - i0);
-            alignas(64) int64_t counting[W] = {};
-            alignas(64) double keys[W], norm[W] = {};
-            std::fill(keys, keys + W, 2.0);
-            for (int l = 0; l < count; ++l) {
-                if (!counts(b, h, i0 + l)) continue;
-                counting[l] = -1;
-                keys[l] = double(at3(s.visible, s.visibles, b, h, i0 + l, int64_t(2)));
-                const T* o = a.out ? at3<T>(a.out, a.outs, b, h, i0 + l) : nullptr;
-                if (o) norm[l] = std::sqrt(dot(o, o, a.Dv));
-            }
-            vl on;
-            vd k, norm_of;
-            std::memcpy(&on, counting, sizeof on), std::memcpy(&k, keys, sizeof k);
-            std::memcpy(&norm_of, norm, sizeof norm_of);
-            vf entropy = part(a.entropy + at, count), logsum = part(a.lse + at, count);
-            vf best = part(a.max_logit + at, count);
-            vd collision = wide(part(a.collision + at, count)), log_k = log(k);
-            vd log_c = log(collision) + collision * 0.0;  // NaN stays NaN
-            auto tally = [&](vd& sum, vd x) { sum += on ? x : vd{}; };
-            tally(n, vd{} + 1.0);
-            tally(logs, log_k);
-            tally(visible, k);
-            tally(H, wide(entropy));
-            tally(share, wide(entropy) / log_k);
-            tally(effective, wide(exp_safe(entropy)));
-            tally(V, wide(part(a.varentropy + at, count)));
-            tally(dense, power(-0.5 * (log_c + log_k)));
-            tally(high, wide(exp_safe(best - logsum)));
-            tally(lse, wide(logsum));
-            tally(c, collision);
-            tally(roots, power(-0.5 * log_c));
-            tally(norms, norm_of);
-            for (int l = 0; l < count; ++l)
-                if (on[l] && top[h] == top[h] && !(best[l] <= top[h])) top[h] = best[l];
+        constexpr int64_t CHAIN = 8 * W;
+        const int64_t row = (b * a.H + h) * a.Q, start = s.start / W * W;
+        if (a.out) row_norms(at3<T>(a.out, a.outs, b, h, start), a.outs[2], a.Q - start, a.Dv, &line[start]);
+        vd sums[READS] = {};
+        vf highest = splat(-INF);
+        for (int64_t from = start; from < a.Q; from += CHAIN) {
+            vf some[READS] = {};
+            for (int64_t i = from; i < std::min(a.Q, from + CHAIN); i += W)
+                read_rows(row + i, i, int(std::min<int64_t>(W, a.Q - i)), some, highest);
+            for (int x = 0; x < READS; ++x) sums[x] += wide(some[x]);
         }
-        const double rows = sum(n);
-        add(s.at_rows, h, rows);
-        add(s.at_log_visible, h, sum(logs));
-        add(s.at_visible, h, sum(visible));
-        add(s.at_entropy, h, sum(H));
-        add(s.at_normalized_entropy, h, sum(share));
-        add(s.at_perplexity, h, sum(effective));
-        add(s.at_varentropy, h, sum(V));
-        add(s.at_density, h, sum(dense));
-        add(s.at_top_probability, h, sum(high));
-        add(s.at_lse, h, sum(lse));
-        add(s.at_collision, h, sum(c));
-        add(s.at_noise_robustness, h, sum(roots) / std::sqrt(std::exp(1.0) - 1));
-        add(s.at_output_norm, h, a.out || rows == 0 ? sum(norms) : NONE);
+        add_rows(h, sums);
+        for (int l = 0; l < W; ++l)
+            if (top[h] == top[h] && !(highest[l] <= top[h])) top[h] = highest[l];
+    }
+    void read_rows(int64_t at, int64_t i, int n, vf (&some)[READS], vf& highest) {
+        const vi on = load(&rows.on[i]);
+        const vf entropy = part(a.entropy + at, n), lse = part(a.lse + at, n);
+        const vf best = part(a.max_logit + at, n), collision = part(a.collision + at, n);
+        const vf roots = 1.0f / root(collision);
+        auto tally = [&](Read x, vf value) { some[x] += on ? value : vf{}; };
+        tally(ENTROPY, entropy);
+        tally(SHARE, entropy * load(&rows.per_log[i]));
+        tally(EFFECTIVE, exp_safe(entropy));
+        tally(VARENTROPY, part(a.varentropy + at, n));
+        tally(DENSITY, roots * load(&rows.per_root[i]));
+        tally(HIGHEST, exp_safe(best - lse));
+        tally(LSE, lse);
+        tally(COLLISION, collision);
+        tally(ROOTS, roots);
+        tally(NORMS, load(&line[i]));
+        highest = on & ~(best <= highest) & (highest == highest) ? best : highest;  // NaN stays
+    }
+    void add_rows(int64_t h, const vd (&sums)[READS]) {
+        add(s.at_rows, h, rows.rows);
+        add(s.at_log_visible, h, rows.logs);
+        add(s.at_visible, h, rows.visible);
+        add(s.at_entropy, h, sum(sums[ENTROPY]));
+        add(s.at_normalized_entropy, h, sum(sums[SHARE]));
+        add(s.at_perplexity, h, sum(sums[EFFECTIVE]));
+        add(s.at_varentropy, h, sum(sums[VARENTROPY]));
+        add(s.at_density, h, sum(sums[DENSITY]));
+        add(s.at_top_probability, h, sum(sums[HIGHEST]));
+        add(s.at_lse, h, sum(sums[LSE]));
+        add(s.at_collision, h, sum(sums[COLLISION]));
+        add(s.at_noise_robustness, h, sum(sums[ROOTS]) / std::sqrt(std::exp(1.0) - 1));
+        add(s.at_output_norm, h, a.out || rows.rows == 0 ? sum(sums[NORMS]) : NONE);
     }
 
     // Bias of some keys of a row, -inf where a table hides them; returns whether there is any.
@@ -165,24 +188,29 @@ struct RowSums {
 
     // The weight of the first key, in one row of `step`, which stands for the others.
     void first_key(int64_t b, int64_t h) {
-        const int64_t j = first(b), rows = a.Q - s.start, looked = (rows + s.step - 1) / s.step;
-        const T* k = at3<T>(a.k, a.ks, b, h / (a.H / a.Hk), j);
-        alignas(64) float x[W];
+        const int64_t j = first(b), count = a.Q - s.start, looked = (count + s.step - 1) / s.step;
+        const int64_t i0 = s.start + (count - 1) % s.step;
+        Scratch& mem = scratch();
+        mem.reserve(Scratch::room(a.D + W));
+        float* k = mem.take<float>(a.D + W);
+        scale_query(at3<T>(a.k, a.ks, b, h / (a.H / a.Hk), j), a.D, 1.0f, k);
+        row_scores(k, a.D, at3<T>(a.q, a.qs, b, h, i0), a.qs[2] * s.step, looked, line.data());
         double mass = 0;
         for (int64_t l0 = 0; l0 < looked; l0 += W) {
+            alignas(64) float x[W];
             for (int l = 0; l < W; ++l) {
-                int64_t i = s.start + (rows - 1) % s.step + (l0 + l) * s.step;
-                x[l] = l0 + l < looked && counts(b, h, i) ? logit(b, h, i, j, k) : -INF;
+                const int64_t i = i0 + (l0 + l) * s.step;
+                x[l] = l0 + l < looked && rows.on[i] ? logit(b, h, i, j, line[l0 + l]) : -INF;
             }
-            mass += sum(exp_safe(load(x)));
+            mass += sum(wide(exp_safe(load(x))));
         }
-        add(s.at_sink_mass, h, mass * double(rows) / double(looked));
+        add(s.at_sink_mass, h, mass * double(count) / double(looked));
     }
-    // The logit of one key less the log of the row's sum.
-    float logit(int64_t b, int64_t h, int64_t i, int64_t j, const T* k) const {
+    // The logit that a product makes, less the log of the row's sum.
+    float logit(int64_t b, int64_t h, int64_t i, int64_t j, float x) const {
         if (j < at3(a.lo, a.los, b, h, i, int32_t(0))) return -INF;
         if (j >= at3(a.hi, a.his, b, h, i, int32_t(a.K))) return -INF;
-        float x = float(dot(at3<T>(a.q, a.qs, b, h, i), k, a.D)), more;
+        float more;
         x *= at3(a.scale, a.scales, b, h, i, 1.0f);
         if (a.softcap != 0) x = float(a.softcap * std::tanh(x / a.softcap));
         if (extra(b, h, i, j, 1, &more)) x += more;
@@ -230,6 +258,7 @@ struct RowSums {
         row.per_norm = 1 / std::sqrt(a.collision[at]);
         row.visible = float(at3(s.visible, s.visibles, b, h, i, int64_t(1)));
         row.own = s.position ? s.position[i] : 0;
+        row.turn = ((-row.own) % a.K + a.K) % a.K;
         row.lo = std::max(0, at3(a.lo, a.los, b, h, i, int32_t(0)));
         row.hi = std::min(int32_t(a.K), at3(a.hi, a.his, b, h, i, int32_t(a.K)));
         return row;
@@ -266,19 +295,17 @@ struct RowSums {
         }
         const int64_t before = row.own - 1 - j0;
         if (s.position && before >= 0 && before < n) row.before = p[before];
-        if (by_distance()) turn(h, j0, n, row, p);
+        if (by_distance()) turn(h, j0, vecs, row, p);
     }
 
-    // Adds weights of a row by their distance from its own key, modulo K.
-    void turn(int64_t h, int64_t j0, int n, const SampledRow& row, const float* p) {
-        int64_t at = ((j0 - row.own) % a.K + a.K) % a.K;
-        float *sums = together.data() + h * a.K, *units = evenly.data() + h * a.K;
-        const float f = row.per_norm;
-        for (int j = 0; j < n; at = 0) {
-            const int m = int(std::min<int64_t>(n - j, a.K - at));
-            float *__restrict x = sums + at, *__restrict y = units + at;
-            for (int i = 0; i < m; ++i) x[i] += p[j + i], y[i] += p[j + i] * f;
-            j += m;
+    // Adds weights of a row by their distance from its own key, modulo K: d and d + K are the same.
+    void turn(int64_t h, int64_t j0, int vecs, const SampledRow& row, const float* p) {
+        const int64_t at = h * turned() + row.turn + j0;
+        for (int g = 0; g < vecs; ++g) {
+            float *x = &together[at + g * W], *y = &evenly[at + g * W];
+            const vf e = load(p + g * W);
+            store(x, load(x) + e);
+            store(y, load(y) + e * row.per_norm);
         }
     }
 
@@ -293,55 +320,90 @@ struct RowSums {
         return sum(square);
     }
 
-    // Inner products of the weights of all pairs of heads.
+    // Inner products of the weights of all pairs of heads, W pairs at a time.
     void overlap(const float* p, int vecs) {
         const int64_t R = s.samples;
+        vf r[W] = {};
+        double* to = products.data();
+        int pairs = 0;
+        auto flush = [&] {
+            alignas(64) float x[W];
+            store(x, sums(r));
+            for (int l = 0; l < pairs; ++l) to[l] += x[l];
+            to += pairs, pairs = 0;
+        };
         for (int64_t h = 0; h < a.H; ++h)
             for (int64_t o = 0; o <= h; ++o) {
-                const float *x = p + h * R * P, *y = p + o * R * P;
-                vf even{}, odd{};
-                for (int64_t r = 0; r < R; ++r) {
-                    int64_t at = r * P;
-                    for (int g = 0; g + 1 < vecs; g += 2, at += 2 * W) {
-                        even += load(x + at) * load(y + at);
-                        odd += load(x + at + W) * load(y + at + W);
-                    }
-                    if (vecs & 1) even += load(x + at) * load(y + at);
-                }
-                const double both = sum(wide(even) + wide(odd));
-                add(s.at_overlap + h, o, both);
-                if (o != h) add(s.at_overlap + o, h, both);
+                r[pairs++] = inner(p + h * R * P, p + o * R * P, vecs);
+                if (pairs == W) flush();
             }
+        flush();
+    }
+    vf inner(const float* x, const float* y, int vecs) const {
+        vf even{}, odd{};
+        for (int64_t r = 0; r < s.samples; ++r, x += P, y += P) {
+            int g = 0;
+            for (; g + 1 < vecs; g += 2) {
+                even += load(x + g * W) * load(y + g * W);
+                odd += load(x + g * W + W) * load(y + g * W + W);
+            }
+            if (vecs & 1) even += load(x + g * W) * load(y + g * W);
+        }
+        return even + odd;
     }
 
-    void finish_rows(int64_t h, const SampledRow* rows, double received) {
-        double count = 0;
-        for (int64_t r = 0; r < s.samples; ++r) {
-            const SampledRow& row = rows[r];
-            if (!row.counts) continue;
-            const double mean = sum(row.total) / row.visible, square = sum(row.square) / row.visible;
-            const double variance = square - mean * mean;
-            count += 1;
-            add(s.at_spread, h, variance < 0 ? 0 : std::sqrt(variance));
-            add(s.at_logit_range, h, mean == mean ? -least(row.low) : NONE);
-            add(s.at_previous_of_sampled, h, s.position ? row.before : NONE);
-            add(s.at_distance, h, s.position ? sum(row.distance) : NONE);
+    // Sums over the sampled rows of a head, W of them at a time.
+    void finish_rows(int64_t h, const SampledRow* from, double received) {
+        double count = 0, spread = 0, range = 0, before = 0, distance = 0;
+        for (int64_t r0 = 0; r0 < s.samples; r0 += W) {
+            const int n = int(std::min<int64_t>(W, s.samples - r0));
+            vf total[W] = {}, square[W] = {}, low[W] = {}, away[W] = {}, visible = splat(1.0f);
+            for (int i = 0; i < n; ++i) {
+                const SampledRow& row = from[r0 + i];
+                if (!row.counts) continue;
+                total[i] = row.total, square[i] = row.square, low[i] = row.low, away[i] = row.distance;
+                visible[i] = row.visible, count += 1, before += row.before;
+            }
+            const vd mean = wide(sums(total)) / wide(visible);
+            const vd variance = wide(sums(square)) / wide(visible) - mean * mean;
+            const vf deviation = __builtin_convertvector(variance < 0 ? vd{} : variance, vf);
+            const vd lowest = wide(folds(low, [](vf x, vf y) { return min(x, y); }));
+            spread += sum(wide(root(deviation)));
+            range += sum(mean == mean ? -lowest : vd{} + NONE);
+            distance += sum(wide(sums(away)));
         }
         looked[h] += count;
         add(s.at_sampled_rows, h, count);
+        add(s.at_spread, h, spread);
+        add(s.at_logit_range, h, range);
+        add(s.at_previous_of_sampled, h, s.position || !count ? before : NONE);
+        add(s.at_distance, h, s.position || !count ? distance : NONE);
         add(s.at_received_concentration, h, count ? received / count : 0);
     }
 
-    // The cosine of each sampled row's weights by distance with those of all, summed over rows.
     void finish_head(int64_t h) {
-        add(s.at_previous_share, h, NONE);  // known of sampled rows only
-        if (!by_distance()) return add(s.at_positional, h, looked[h] ? NONE : 0);
-        double dots = 0, square = 0;
-        for (int64_t d = h * a.K; d < (h + 1) * a.K; ++d) {
-            dots += double(evenly[d]) * together[d];
-            square += double(together[d]) * together[d];
+        for (int64_t o = 0; o <= h; ++o) {
+            const double both = products[h * (h + 1) / 2 + o];
+            add(s.at_overlap + h, o, both);
+            if (o != h) add(s.at_overlap + o, h, both);
         }
-        add(s.at_positional, h, square > 0 || dots != dots ? dots / std::sqrt(square) : 0);
+        add(s.at_previous_share, h, NONE);  // known of sampled rows only
+        if (by_distance())
+            add(s.at_positional, h, positional(&together[h * turned()], &evenly[h * turned()]));
+        else
+            add(s.at_positional, h, looked[h] ? NONE : 0);
+    }
+    // The cosine of each sampled row's weights by distance with those of all, summed over rows.
+    double positional(float* all, float* units) const {
+        for (int64_t d = 0; d < a.K; ++d) all[d] += all[d + a.K], units[d] += units[d + a.K];
+        vd dots{}, square{};
+        for (int64_t d = 0; d < a.K; d += W) {
+            const int n = int(std::min<int64_t>(W, a.K - d));
+            const vd x = wide(part(all + d, n)), y = wide(part(units + d, n));
+            dots += x * y, square += x * x;
+        }
+        const double both = sum(dots), size = sum(square);
+        return size > 0 || both != both ? both / std::sqrt(size) : 0;
     }
 };
 

@@ -51,6 +51,18 @@ static inline vf max(vf a, vf b) {
 #endif
 }
 
+static inline vf min(vf a, vf b) { return a < b ? a : b; }
+static inline vf root(vf x) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < W; ++i) x[i] = __builtin_sqrtf(x[i]);
+    return x;
+#endif
+}
+
 static inline vi as_int(vf x) { return (vi)x; }
 // The bits of any float, NaN included: sums of them may wrap around.
 typedef uint32_t vu __attribute__((vector_size(W * 4)));
@@ -178,18 +190,22 @@ static inline void transpose_stage(vf (&r)[W]) {
     for (int i = 0; i < W; ++i)
         if (!(i & S)) swap_stage<S>(r[i], r[i + S], std::make_integer_sequence<int, W>{});
 }
-// Lane i of the result is the sum of r[i]: halves of two vectors are added until one is left.
-template <int S = W / 2>
-static inline vf sums(vf (&r)[W]) {
+// Lane i of the result is what `both` makes of all lanes of r[i]: halves of two vectors are joined
+// until one is left.
+template <int S = W / 2, class Both>
+static inline vf folds(vf (&r)[W], const Both& both) {
 #pragma GCC unroll 16
     for (int i = 0; i < S; ++i) {
         swap_stage<S>(r[i], r[i + S], std::make_integer_sequence<int, W>{});
-        r[i] += r[i + S];
+        r[i] = both(r[i], r[i + S]);
     }
     if constexpr (S > 1)
-        return sums<S / 2>(r);
+        return folds<S / 2>(r, both);
     else
         return r[0];
+}
+static inline vf sums(vf (&r)[W]) {
+    return folds(r, [](vf a, vf b) { return a + b; });
 }
 static inline void transpose(vf (&r)[W]) {
     transpose_stage<1>(r);

@@ -2,7 +2,9 @@
 
 Without a model the embedded one is taken, which suffers dilution: the published setting is log n.
 `attentropy lab extend --model MODEL --tokens IDS.npy` takes a model with rotary positions, which
-suffers distance: the published setting is YaRN with its own temperature, and passkeys judge.
+suffers distance: the published setting is YaRN with its own temperature, and passkeys judge. Many
+settings read short windows that reach far (`far_windows.py`); a few read whole texts. Settings are
+fitted on the first half of the tokens, and judged on the second.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,16 +23,25 @@ from attentropy.extensions.extend import task_of
 from attentropy.extensions.passkeys import Encode, Haystack
 from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.screening import Probe
+from attentropy.lab.experiments.contexts import far_windows
+from attentropy.lab.experiments.contexts.far_windows import FarProbe
 from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.subjects.real_heads import EMBEDDED, Given
 from attentropy.lab.subjects.sample_text import embedded_model, sample_tokens
 from attentropy.models.losses.paired import Paired, paired
 from attentropy.models.rope import settings
+from attentropy.models.rope.settings import Rope
 
 LOG_N, YARN = "log n", "YaRN"
 EACH, LAYER = "temperature per head", "temperature per layer"
 BANDS, MIXED = "bands by the distance probe", "bands, temperature per head"
+BARE, SQUARED, ABF = "YaRN, no temperature", "YaRN made for the square", "Entropy-ABF"
+FIT_LAYERS = "frequencies and layers fitted to retrieval"
+FIT_HEADS = "frequencies and heads fitted to retrieval"
+FIT_YARN = "YaRN, heads fitted to retrieval"
+TO_RETRIEVAL = {FIT_LAYERS: (True, True), FIT_HEADS: (True, False), FIT_YARN: (False, False)}
+ABF_BASE = 500_000.0
 LIMITS = (
     (1, 4),
     (1, 8),
@@ -52,6 +63,8 @@ class ExtendConfig:
         lengths: tokens that it shall read.
         rules: what is tried, the published setting first.
         last: tokens at the end of a text whose loss is judged.
+        screened: what reads short windows that reach as far as the shortest of the lengths.
+        keys: passkeys in a text.
     """
 
     model: str = EMBEDDED
@@ -59,9 +72,16 @@ class ExtendConfig:
     lengths: tuple[int, ...] = (512, 1024, 2048)
     rules: tuple[str, ...] = (LOG_N, TRUNCATED, UNTOUCHED, "window", EACH, LAYER)
     last: int = 64
+    screened: tuple[str, ...] = ()
+    keys: int = passkeys.COUNT
 
 
-ROTARY = (YARN, TRUNCATED, UNTOUCHED, "YaRN, no temperature", BANDS, EACH, LAYER, MIXED)
+ROTARY = (YARN, FIT_HEADS, SQUARED, TRUNCATED)
+SCREENED = (
+    YARN, BARE, SQUARED, ABF, UNTOUCHED, BANDS, LAYER, EACH, MIXED, FIT_LAYERS, FIT_HEADS, FIT_YARN,
+)  # fmt: skip
+WITHIN = " in windows to "
+JUDGED_WINDOWS = 2  # for each seed
 
 
 class Subject(NamedTuple):
@@ -79,12 +99,13 @@ class Subject(NamedTuple):
 
 
 def conditions(config: ExtendConfig) -> Sequence[str]:
-    """Every rule at every length, and the untouched model inside of its range.
+    """Every rule at every length, the untouched model inside of its range, and the short windows.
 
     Args:
         config: sizes of the experiment.
     """
-    return [HALF, *(f"{rule} at {n}" for n in config.lengths for rule in config.rules)]
+    short = [f"{rule}{WITHIN}{min(config.lengths)}" for rule in config.screened]
+    return [HALF, *(f"{rule} at {n}" for n in config.lengths for rule in config.rules), *short]
 
 
 def measure(
@@ -98,12 +119,14 @@ def measure(
         seed: the number of the text.
         subject: gives model and text.
     """
+    if WITHIN in condition:
+        return _screened(condition, seed, config, subject)
     reader = subject()
     rule, _, length = condition.rpartition(" at ")
     n = int(length) if rule else config.trained // 2
     task = task_of(reader.model, reader.tokens, to=n, trained=config.trained)
     setting = _setting(rule, task, subject, config.last) if rule else Setting(name=UNTOUCHED)
-    text = _text(reader, n, config.last, seed)
+    text = _text(reader, n, config, seed)
     found = tried(setting, reader.model, task, text, window=seed, last=config.last)
     return _rows(rule or HALF, n, found)
 
@@ -120,7 +143,27 @@ def _rows(rule: str, n: int, found: Attempt) -> list[Row]:
     ]
 
 
-def _text(reader: Subject, n: int, last: int, seed: int) -> Haystack:
+def _screened(
+    condition: str, seed: int, config: ExtendConfig, subject: Callable[[], Subject]
+) -> list[Row]:
+    """Losses of short windows of the second half of the tokens."""
+    reader = subject()
+    rule, _, length = condition.rpartition(WITHIN)
+    n = int(length)
+    assert reader.encode is not None
+    task = task_of(reader.model, reader.tokens, to=n, trained=config.trained)
+    setting = _setting(rule, task, subject, config.last)
+    text = reader.tokens[len(reader.tokens) // 2 :]
+    seeds = range(seed * JUDGED_WINDOWS, (seed + 1) * JUDGED_WINDOWS)
+    probe = FarProbe.of(text, reader.encode, task, seeds)
+    digits, plain = probe.measured(setting, reader.model)
+    return [
+        *({"rule": rule, "n": n, "depth": i, "far_loss": loss} for i, loss in enumerate(plain)),
+        *({"rule": rule, "n": n, "depth": i, "far_digits": loss} for i, loss in enumerate(digits)),
+    ]
+
+
+def _text(reader: Subject, n: int, config: ExtendConfig, seed: int) -> Haystack:
     """Text number `seed` from the second half of the tokens; the first half is for fitting."""
     half = len(reader.tokens) // 2
     room = len(reader.tokens) - half - n
@@ -130,7 +173,9 @@ def _text(reader: Subject, n: int, last: int, seed: int) -> Haystack:
     text = reader.tokens[start : start + n]
     if reader.encode is None:
         return passkeys.plain(text, length=n)
-    return passkeys.hidden(text, reader.encode, length=n, last=last, seed=seed)
+    return passkeys.hidden(
+        text, reader.encode, length=n, last=config.last, seed=seed, count=config.keys
+    )
 
 
 def _setting(rule: str, task: Task, subject: Callable[[], Subject], last: int) -> Setting:
@@ -150,9 +195,14 @@ def _positions(rule: str, task: Task) -> Setting | None:
     trained, to = task.trained, task.to
     if rule == YARN:
         return Setting(name=rule, rope=settings.yarn(trained=trained, to=to))
-    if rule == "YaRN, no temperature":
+    if rule == BARE:
         rope = settings.yarn(trained=trained, to=to, attention_factor=1.0)
         return Setting(name=rule, rope=rope)
+    if rule == SQUARED:
+        return Setting(name=rule, rope=settings.yarn(trained=trained, to=to * to // trained))
+    if rule == ABF:
+        rope = Rope(rope_type="default", rope_theta=ABF_BASE, max_position_embeddings=to)
+        return Setting(name=rule, rope=rope, log_length=True)
     return None
 
 
@@ -162,6 +212,8 @@ def _fitted(rule: str, to: int, trained: int, last: int, subject: Callable[[], S
     reader = subject()
     text = reader.tokens[: len(reader.tokens) // 2]
     task = task_of(reader.model, text, to=to, trained=trained)
+    if rule in TO_RETRIEVAL:
+        return _to_retrieval(rule, reader, task, text)
     probe = Probe.of(reader.model, task, text, last=last)
     turning = candidates.why_unscaled(reader.model) is None
     base = _positions(YARN, task) if turning else Setting(name=LOG_N, log_length=True)
@@ -172,6 +224,16 @@ def _fitted(rule: str, to: int, trained: int, last: int, subject: Callable[[], S
         return base
     each = fitting.one_per_head(base, reader.model, probe.fit, name=rule)
     return _by_layer(each) if rule == LAYER else each
+
+
+def _to_retrieval(rule: str, reader: Subject, task: Task, text: Tensor) -> Setting:
+    """From YaRN on, with the loss of digits and of text in short windows that reach far."""
+    base = _positions(YARN, task)
+    assert base is not None
+    assert reader.encode is not None
+    waves, shared = TO_RETRIEVAL[rule]
+    probe = FarProbe.of(text, reader.encode, task, range(far_windows.STEPS))
+    return far_windows.fitted(base, reader.model, probe, name=rule, waves=waves, shared=shared)
 
 
 def _best_bands(model: nn.Module, task: Task, probe: Probe) -> Setting:
@@ -211,7 +273,7 @@ def against(results: RunResults, rule: str, published: str, n: int, metric: str)
         rule: what is compared.
         published: what it is compared with.
         n: tokens.
-        metric: "loss" or "digits".
+        metric: "loss" or "digits", or "far_loss" or "far_digits" of short windows.
     """
     one, two = (
         {
@@ -233,20 +295,37 @@ def conclude(results: RunResults) -> list[str]:
     """
     rules = results.values("rule")
     published = YARN if YARN in rules else LOG_N
-    metric = "digits" if results.values("digits") else "loss"
-    lines = []
-    for n in sorted(set(results.values("n"))):
-        compared = [(rule, against(results, rule, published, n, metric)) for rule in rules]
-        kept = [(rule, change) for rule, change in compared if change and rule != published]
-        better = [f"{rule} ({change})" for rule, change in kept if change.helps]
-        if kept:
-            said = ", ".join(better) or "nothing"
-            what = "the loss of the digits" if metric == "digits" else "loss"
-            lines.append(f"{n} tokens: better than {published} by two errors in {what}: {said}.")
+    judges = ["digits" if results.values("digits") else "loss", "far_digits"]
+    lines = [
+        line
+        for metric in judges
+        for n in sorted(set(results.values("n")))
+        for line in _compared(results, published, n, metric)
+    ]
     inside = results.over("digits", rule=HALF)
     if inside.size:
         lines.append(f"Inside, at half the trained length: digits {inside.text(3)}.")
     return lines
+
+
+WORDS = {
+    "loss": ("tokens", "loss"),
+    "digits": ("tokens", "the loss of the digits"),
+    "far_digits": ("positions of short windows", "the loss of the digits"),
+}
+
+
+def _compared(results: RunResults, published: str, n: int, metric: str) -> list[str]:
+    """A sentence about everything that was compared at a length; none if nothing was."""
+    where, what = WORDS[metric]
+    rules = [rule for rule in results.values("rule") if rule != published]
+    compared = {rule: against(results, rule, published, n, metric) for rule in rules}
+    kept = {rule: change for rule, change in compared.items() if change is not None}
+    better = [f"{rule} ({change})" for rule, change in kept.items() if change.helps]
+    said = ", ".join(better) or "nothing"
+    return (
+        [f"{n} {where}: better than {published} by two errors in {what}: {said}."] if kept else []
+    )
 
 
 @cache
@@ -268,13 +347,20 @@ def on(given: Given) -> Experiment:
         model=given.name,
         trained=trained,
         lengths=(trained * 3 // 2, trained * 2),
-        rules=ROTARY if turning else ExtendConfig.rules,
+        rules=_rules(given) if turning else ExtendConfig.rules,
         last=min(1024, trained // 2),
+        screened=SCREENED if turning and given.encode is not None else (),
+        keys=min(30, max(passkeys.COUNT, trained // 256)),
     )
-    quick = replace(full, lengths=full.lengths[:1], rules=full.rules[:3])
+    quick = replace(full, lengths=full.lengths[:1], rules=full.rules[:1], screened=())
     return replace(
         EXPERIMENT, full=full, quick=quick, measure=partial(measure, subject=lambda: subject)
     )
+
+
+def _rules(given: Given) -> tuple[str, ...]:
+    """Without a tokenizer nothing is fitted to retrieval."""
+    return ROTARY if given.encode is not None else (YARN, BANDS, SQUARED, TRUNCATED)
 
 
 EXPERIMENT = Experiment(
@@ -289,6 +375,10 @@ EXPERIMENT = Experiment(
         TableSpec("Loss of the digits of passkeys, nats per token", "digits", ("rule",), "n",
                   digits=3),
         TableSpec("Share of passkeys found", "found", ("rule",), "n"),
+        TableSpec("Short windows that reach far: loss of the digits", "far_digits", ("rule",), "n",
+                  digits=3),
+        TableSpec("Short windows that reach far: loss of the text", "far_loss", ("rule",), "n",
+                  digits=3),
     ),
     figures=(
         FigureSpec("loss", "Loss of the last tokens", "n", "loss", "rule",

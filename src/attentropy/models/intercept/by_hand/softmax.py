@@ -35,14 +35,14 @@ BY_HAND = "attention computed by hand"
 HOLDERS = (F, torch, torch.Tensor, torch.special)
 
 
-def hold(model: nn.Module | None = None) -> registry.Undo:
+def hold(kinds: frozenset[type[nn.Module]] = frozenset()) -> registry.Undo:
     """Listen to softmax, until the function returned is called.
 
     Args:
-        model: names that its own code has bound to softmax are listened to as well.
+        kinds: names that the code of these classes has bound to it are listened to as well.
     """
     held = registry.hold("softmax", _apply)
-    return registry.together(held, early.hold(model, TAKEN))
+    return registry.together(held, early.hold(kinds, TAKEN))
 
 
 def _apply() -> registry.Undo:

@@ -1,0 +1,1 @@
+"""Sentences in the language of their reader: English is written, Chinese is looked up."""

@@ -1,0 +1,75 @@
+"""Which language is spoken: English, unless the command line or the environment says another."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from attentropy.core.errors import ArgumentError
+
+LANGUAGES = ("en", "zh")
+VARIABLES = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+
+_spoken: ContextVar[str] = ContextVar("attentropy_language", default="en")
+
+
+def told(text: str) -> str:
+    """A text in the language that is spoken; English where nobody has translated it.
+
+    Args:
+        text: in English.
+
+    >>> told("no runs in x")
+    'no runs in x'
+    """
+    language = spoken()
+    if language == "en" or not text:
+        return text
+    from attentropy.core.language.phrases import phrases
+
+    return phrases(language)(text)
+
+
+def spoken() -> str:
+    """The language that is spoken now, one of LANGUAGES."""
+    return _spoken.get()
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Speak a language inside the block.
+
+    Args:
+        language: one of LANGUAGES.
+
+    >>> with speaking("zh"):
+    ...     told("no runs in x")
+    'x 中没有训练记录'
+    """
+    if language not in LANGUAGES:
+        raise ArgumentError("language", f"one of {LANGUAGES}", repr(language))
+    token = _spoken.set(language)
+    try:
+        yield
+    finally:
+        _spoken.reset(token)
+
+
+def wanted(environment: Mapping[str, str] | None = None) -> str:
+    """The language that the environment asks for, as gettext reads it; "en" for all it lacks.
+
+    Args:
+        environment: variables by name; those of this process by default.
+
+    >>> wanted({"LANG": "zh_CN.UTF-8"}), wanted({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"})
+    ('zh', 'en')
+    """
+    environment = os.environ if environment is None else environment
+    first = next((environment[name] for name in VARIABLES if environment.get(name)), "")
+    for name in first.split(":"):
+        language = name.partition(".")[0].partition("_")[0].lower()
+        if language in LANGUAGES:
+            return language
+        if language in ("c", "posix"):
+            break
+    return "en"
