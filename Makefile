@@ -57,7 +57,7 @@ release: $(TOOLS)
 	rm -rf dist build/wheel
 	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m hatchling build -t wheel -d build/wheel
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel -q repair \
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair \
 	  --plat manylinux_2_28_$$(uname -m) -w dist build/wheel/*.whl
 	$(BIN)/python -m twine check --strict dist/*
 

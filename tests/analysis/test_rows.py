@@ -36,8 +36,8 @@ def test_refusals():
     q, k, _ = tensors()
     with pytest.raises(ValueError, match="option must be one of .*, got 'dropout'"):
         at.analysis.map_dense(q, k, dropout=0.5)
-    with pytest.raises(NotImplementedError, match="analysis is of Softmax weights"):
-        at.analysis.map_dense(q, k, weights=at.Linear())
+    with pytest.raises(NotImplementedError, match=r"Kernelised\(feature='elu'\) have no logits"):
+        at.analysis.map_dense(q, k, weights=at.Kernelised())
     with pytest.raises(ValueError, match="q must be of shape"):
         at.analysis.map_dense(q[0], k)
     with pytest.raises(ValueError, match="number of keys must be >= 1, got 0"):

@@ -179,6 +179,26 @@ def test_gradients_of_weights_of_rows(weights):
     assert torch.autograd.gradgradcheck(shown, s)
 
 
+@pytest.mark.parametrize(
+    ("weights", "wanted"),
+    [
+        (at.Entmax(), [0.0, 0.0, 0.4609109939489234, 0.1435684380802633, 0.0, 0.3955205679708133]),
+        (at.Sparsemax(), [0.0, 0.0, 0.55, 0.0, 0.0, 0.45]),
+        (
+            at.Entmax(1.25),
+            [0.020704146609840206, 3.507114883913529e-10, 0.41853490109315805,
+             0.18330769811227762, 0.008577580793319923, 0.36887567304069274],
+        ),
+    ],
+)  # fmt: skip
+def test_sparse_weights_are_those_of_their_authors_package(weights, wanted):
+    # entmax 1.3: entmax15, sparsemax and entmax_bisect(alpha=1.25, n_iter=80) of this row
+    row = torch.tensor([0.3, -1.2, 2.0, 1.4, 0.0, 1.9], dtype=torch.float64)
+    torch.testing.assert_close(
+        weights.of_rows(row), torch.tensor(wanted, dtype=torch.float64), rtol=1e-6, atol=1e-15
+    )
+
+
 def test_softpick_is_the_published_formula():
     s = torch.tensor(ROWS[:25])
     plain = s.expm1()

@@ -1,15 +1,17 @@
 """Attention weights a few queries at a time: what analysis needs, without the n x n table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
+from attentropy.analysis._weighing import Weigh, kind_of, weighing
 from attentropy.core.call import Call
-from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.core.errors import ArgumentError
 from attentropy.core.resolve import AttendOptions, Options, check_tensors, resolve
-from attentropy.core.weights import Softmax
+from attentropy.core.weights import Softmax, Weights
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler, logits
 
 ELEMENTS = 1 << 20
@@ -25,6 +27,8 @@ class WeightRows(NamedTuple):
         logits: [H,R,K], -inf where a key is hidden.
         weights: [H,R,K], rows of zeros where nothing is visible.
         values: [H,K,Dv].
+        kind: how logits become weights.
+        weigh: from other logits [H,R,K] of these rows to weights.
     """
 
     entry: int
@@ -33,6 +37,13 @@ class WeightRows(NamedTuple):
     logits: Tensor
     weights: Tensor
     values: Tensor
+    kind: Weights
+    weigh: Callable[[Tensor], Tensor]
+
+    @property
+    def is_softmax(self) -> bool:
+        """Whether the weights are softmax, for which derivatives are known in closed form."""
+        return isinstance(self.kind, Softmax)
 
     @property
     def out(self) -> Tensor:
@@ -53,7 +64,7 @@ def rows(
     share: int = 1,
     **options: Unpack[AttendOptions],
 ) -> Iterator[WeightRows]:
-    """Blocks of rows of softmax attention.
+    """Blocks of rows of attention, with any weights that logits decide.
 
     Args:
         q: queries [B,H,Q,D].
@@ -69,6 +80,7 @@ def rows(
     if not call.k.shape[2]:
         raise ArgumentError("the number of keys", ">= 1", 0)
     tiler, visible = Tiler(call), call.visible.expand(call.q.shape[:3])
+    weigh = weighing(call)
     step = max(1, ELEMENTS // (share * tiler.query_heads * tiler.keys))
     for entry in range(tiler.batch):
         values = tiler.v[entry].repeat_interleave(tiler.group, 0)
@@ -80,7 +92,14 @@ def rows(
             )
             s = tiler.four(block, logits(tiler, block, slice(0, tiler.keys)))[0].clone()
             count = visible[entry, :, block.queries]
-            yield WeightRows(entry, block.queries, count, s, _softmax(s, call.sink), values)
+            yield WeightRows(
+                entry, block.queries, count, s, weigh(s, count), values, call.weights,
+                partial(_again, weigh, count),
+            )  # fmt: skip
+
+
+def _again(weigh: Weigh, visible: Tensor, logits: Tensor) -> Tensor:
+    return weigh(logits, visible)
 
 
 def resolved(
@@ -92,21 +111,12 @@ def resolved(
         if name not in known or name == "dropout":
             allowed = sorted(set(known) - {"dropout"})
             raise ArgumentError("option", f"one of {allowed}", repr(name))
-    weights = options.get("weights")
-    if weights is not None and not isinstance(weights, Softmax):
-        raise UnsupportedError(f"analysis is of Softmax weights, not of {weights}")
+    kind_of(options)
     check_tensors(q, k, k if v is None else v)
     v = k[..., :1] if v is None else v
     wide = [x.detach().double() for x in (q, k, v)]
     with torch.no_grad():
         return resolve(wide[0], wide[1], wide[2], Options(**options))
-
-
-def _softmax(s: Tensor, sink: Tensor | None) -> Tensor:
-    lse = s.logsumexp(-1, keepdim=True)
-    if sink is not None:
-        lse = torch.logaddexp(lse, sink.detach().double().view(-1, 1, 1))
-    return (s - lse.masked_fill(lse.isneginf(), 0.0)).exp()
 
 
 def entropy(p: Tensor) -> Tensor:

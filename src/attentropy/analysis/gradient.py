@@ -4,12 +4,13 @@ With out = sum p_j v_j the derivative by the score of key j is p_j (v_j - out): 
 key without weight, nor through a row that is one-hot, nor where all values agree.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import collect, per_head, rows
+from attentropy.analysis._weighing import derivatives, only_softmax
 from attentropy.attention.attend import attend
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.core.resolve import AttendOptions
@@ -20,16 +21,21 @@ from attentropy.core.scores import Dot
 def jacobian_norm(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """sqrt(sum_j p_j^2 |v_j - out|^2), the Frobenius norm of d out / d scores, [B,H,Q].
 
+    That is its form for softmax; for other weights it is found by differentiating them.
+
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
         v: values [B,Hk,K,Dv].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     parts = []
     for part in rows(q, k, v, share=2, **options):
-        square = part.weights.square()
-        parts.append(_spread(square, part.values, part.out).sqrt())
+        if part.is_softmax:
+            parts.append(_spread(part.weights.square(), part.values, part.out).sqrt())
+        else:
+            slopes = derivatives(part.weigh, part.logits, part.values)
+            parts.append(torch.stack([x.square().sum(-1) for x in slopes]).sum(0).sqrt())
     return collect(parts, q)
 
 
@@ -75,6 +81,7 @@ def live_keys(
     """
     if not 0 < threshold < 1:
         raise ArgumentError("live_keys: threshold", "in (0, 1)", threshold)
+    only_softmax(options, "live_keys")
     parts = []
     for part in rows(q, k, **options):
         p = part.weights
@@ -122,6 +129,7 @@ def flow_by_scale(
         scale: a number; the score's own if not given.
         options: those of attend() but scale.
     """
+    only_softmax(cast(AttendOptions, options), "flow_by_scale")
     times = torch.as_tensor(factors, dtype=torch.float64, device=q.device).flatten()
     if not len(times) or not bool((times >= 0).all()):
         raise ArgumentError("flow_by_scale: factors", "numbers >= 0", factors)

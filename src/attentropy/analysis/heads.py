@@ -1,6 +1,7 @@
 """What do the heads of a layer share? Entropies of mean maps, divergences, information.
 
-Functions take q and k and the options of attend(); none holds the n x n maps.
+Functions take q and k and the options of attend(); none holds the n x n maps. Weights are
+probabilities: softmax, or Entmax(), Sparsemax() and Hard().
 """
 
 from typing import NamedTuple, Unpack
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import entropy, resolved, rows
+from attentropy.analysis._weighing import only_probabilities
 from attentropy.attention.attend import attend
 from attentropy.attention.key_mass import key_mass
 from attentropy.core.errors import ArgumentError
@@ -44,7 +46,7 @@ def compare_heads(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Hea
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     each, whole = _entropies(q, k, **options)
     place = position_entropy(q, k, **options).mean(0)
@@ -60,6 +62,7 @@ def compare_heads(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Hea
 
 def _entropies(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> tuple[Tensor, Tensor]:
     """Mean entropy of each head [H], and mean entropy of the map averaged over heads."""
+    only_probabilities(options, "an entropy")
     each, count = q.new_zeros(q.shape[1], dtype=torch.float64), 0
     whole = each.new_zeros(())
     for part in rows(q, k, **options):
@@ -77,7 +80,7 @@ def entropy_of_mean(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> T
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     return _entropies(q, k, **options)[1]
 
@@ -88,8 +91,9 @@ def position_entropy(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> 
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
+    only_probabilities(options, "position_entropy")
     mass = key_mass(q.double(), k.double(), **_without_sink(options))
     total = mass.sum(-1, keepdim=True)
     return entropy(mass / total.masked_fill(total == 0, 1.0))
@@ -104,8 +108,9 @@ def mutual_information(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
+    only_probabilities(options, "mutual_information")
     with torch.no_grad():
         call = resolved(q, k, **options)
         _, stats = attend(q.double(), k.double(), k.double()[..., :1], **_without_sink(options))
@@ -127,8 +132,9 @@ def divergence(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
+    only_probabilities(options, "divergence")
     heads = q.shape[1]
     total, count = q.new_zeros(heads, heads, dtype=torch.float64), 0
     for part in rows(q, k, share=heads + 1, **options):
@@ -164,7 +170,7 @@ def duplicate_heads(
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
         threshold: in nats; positive.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     if threshold <= 0:
         raise ArgumentError("duplicate_heads: threshold", "> 0", threshold)

@@ -6,6 +6,9 @@ With õ = sum p_j e^(e_j) v_j / sum p_j e^(e_j), rho = Var(e^e) / E[e^e]^2, inde
 
 so that it is 1/sum p^2, not the number of keys, that makes a row robust. A part of the noise that
 all keys of a row share cancels. Errors are Euclidean norms of õ - out.
+
+Other weights than softmax have no such closed form: their error is predicted by the derivative of
+the output, to first order in the noise, and what keys share need not cancel.
 """
 
 import math
@@ -17,9 +20,11 @@ import torch
 from torch import Tensor
 
 from attentropy.analysis._rows import WeightRows, collect, rows
+from attentropy.analysis._weighing import derivatives, kind_of, only_softmax, pulled
 from attentropy.analysis.gradient import _spread
-from attentropy.core.errors import ArgumentError
+from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.resolve import AttendOptions
+from attentropy.core.weights import L1, Hard, Softmax, Softpick, Weights
 
 KINDS = ("gaussian", "uniform", "laplace")
 NORMS = ("inf", "2")
@@ -57,6 +62,11 @@ class Noise:
         from attentropy.theory.noise import relative_variance
 
         return float(relative_variance(self.kind, self.scale * (1 - self.correlation) ** 0.5))
+
+    @property
+    def variance(self) -> float:
+        """Var(e), the part included that keys share."""
+        return self.scale**2 * {"gaussian": 1.0, "uniform": 1 / 3, "laplace": 2.0}[self.kind]
 
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
         """A sample of the shape of `like` [H,R,K].
@@ -100,7 +110,7 @@ def measured_error(
         noise: on the scores.
         samples: number of draws.
         seed: of the random numbers.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     if samples < 1:
         raise ArgumentError("measured_error: samples", ">= 1", samples)
@@ -117,6 +127,8 @@ def measured_error(
 
 def _moved(part: WeightRows, delta: Tensor) -> Tensor:
     """The output with `delta` added to the scores, [H,R,Dv]; the mass of a sink stays."""
+    if not part.is_softmax:
+        return part.weigh(part.logits + delta) @ part.values
     lifted = part.weights.clamp(min=0).log() + delta
     mass = part.weights.sum(-1, keepdim=True)
     p = torch.where(part.seen[..., None], lifted.softmax(-1), 0.0) * mass
@@ -128,15 +140,19 @@ def predicted_error(
 ) -> Tensor:
     """sqrt(rho sum p^2 |v - out|^2 + |rho sum p^2 (v - out)|^2), root mean square over rows, [H].
 
-    First order: right while rho sum p^2 is small; inf where e^noise has no variance.
+    First order: right while rho sum p^2 is small; inf where e^noise has no variance. For weights
+    other than softmax sqrt(Var(e) sum_j |d out / d s_j|^2), and of noise that keys share |sum_j d
+    out / d s_j|^2 times its variance besides; Hard() has no such derivative.
 
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
         v: values [B,Hk,K,Dv].
         noise: on the scores.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
+    if not isinstance(kind_of(options), Softmax):
+        return _predicted_by_derivative(q, k, v, noise, options)
     rho = noise.relative_variance
     parts = []
     for part in rows(q, k, v, share=2, **options):
@@ -144,6 +160,21 @@ def predicted_error(
         drift = square @ part.values - square.sum(-1, keepdim=True) * out
         variance = rho * _spread(square, part.values, out)
         parts.append(variance + (rho * drift).square().sum(-1))
+    return collect(parts, q).mean((0, 2)).sqrt()
+
+
+def _predicted_by_derivative(
+    q: Tensor, k: Tensor, v: Tensor, noise: Noise, options: AttendOptions
+) -> Tensor:
+    if isinstance(kind_of(options), Hard):
+        raise UnsupportedError("Hard() jumps: no first order predicts its error; measure it")
+    single, common = 1 - noise.correlation, noise.correlation
+    parts = []
+    for part in rows(q, k, v, share=3, **options):
+        total = torch.zeros_like(part.weights[..., 0])
+        for slope in derivatives(part.weigh, part.logits, part.values):
+            total += single * slope.square().sum(-1) + common * slope.sum(-1).square()
+        parts.append(noise.variance * total)
     return collect(parts, q).mean((0, 2)).sqrt()
 
 
@@ -161,8 +192,9 @@ def predicted_error_dense(
         k: keys [B,Hk,K,D].
         v: values [B,Hk,K,Dv].
         covariance: C [K,K] of the noise.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
+    only_softmax(options, "predicted_error_dense")
     c = covariance.double()
     if list(c.shape) != [k.shape[2]] * 2:
         raise ArgumentError("covariance", f"[K,K] with K = {k.shape[2]}", list(c.shape))
@@ -191,9 +223,9 @@ def worst_error(
     """The largest |õ - out| found over changes of a row's scores within a ball, [B,H,Q].
 
     A stationary change solves delta = radius * sign(g) (ball of the largest entry) or radius *
-    g/|g| (Euclidean ball), where g_j = p_j <v_j - õ, w> and w is the direction of õ - out itself:
-    a fixed target direction finds less. Ascent starts at the leading singular vectors of the
-    Jacobian and at the keys that matter most.
+    g/|g| (Euclidean ball), where g_j = d <õ, w> / d s_j, of softmax p_j <v_j - õ, w>, and w is the
+    direction of õ - out itself: a fixed target direction finds less. Ascent starts at the leading
+    singular vectors of the Jacobian and at the keys that matter most. Hard() has no derivative.
 
     Args:
         q: queries [B,H,Q,D].
@@ -201,14 +233,20 @@ def worst_error(
         v: values [B,Hk,K,Dv].
         radius: of the ball of changes; positive.
         norm: "inf" bounds the largest entry, "2" the Euclidean norm.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     steepest = _steepest(radius, norm)
+    if isinstance(kind_of(options), Hard):
+        raise UnsupportedError("Hard() jumps: no ascent finds its worst error")
+    softmax = isinstance(kind_of(options), Softmax)
+    starts, ascend = (
+        (_starts, _ascend) if softmax else (_starts_by_derivative, _ascend_by_derivative)
+    )
     parts = []
-    for part in rows(q, k, v, share=4, **options):
+    for part in rows(q, k, v, share=4 if softmax else 4 + v.shape[-1], **options):
         best = torch.zeros_like(part.weights[..., 0])
-        for start in _starts(part):
-            best = torch.maximum(best, _ascend(part, start, steepest))
+        for start in starts(part):
+            best = torch.maximum(best, ascend(part, start, steepest))
         parts.append(best)
     return collect(parts, q)
 
@@ -258,23 +296,72 @@ def _ascend(part: WeightRows, w: Tensor, steepest: Callable[[Tensor], Tensor]) -
     return best
 
 
+def _starts_by_derivative(part: WeightRows) -> list[Tensor]:
+    """Directions [H,R,Dv] of the output to begin with, for any weights."""
+    slopes = torch.stack(list(derivatives(part.weigh, part.logits, part.values)), -1)
+    width = slopes.shape[-1]
+    vectors = torch.linalg.eigh(slopes.mT @ slopes)[1]
+    lead = [sign * vectors[..., -i] for i in range(1, min(width, STARTS) + 1) for sign in (1, -1)]
+    best = slopes.norm(dim=-1).topk(min(STARTS, slopes.shape[-2]), -1).indices
+    for j in best.unbind(-1):
+        toward = slopes.gather(2, j[..., None, None].expand(*j.shape, 1, width))[..., 0, :]
+        lead += [toward, -toward]
+    near = part.logits.topk(min(STARTS, part.logits.shape[-1]), -1).indices
+    for j in near.unbind(-1):  # keys without weight have no slope, and may get one
+        toward = part.values.gather(1, j[..., None].expand(*j.shape, width)) - part.out
+        lead += [toward, -toward]
+    return lead
+
+
+def _ascend_by_derivative(
+    part: WeightRows, w: Tensor, steepest: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The largest error on the way to a stationary change, [H,R], for any weights.
+
+    Keys without a slope move by a hair towards w, which brings those in that would help.
+    """
+    s, best = part.logits, torch.zeros_like(w[..., 0])
+    sums_to_one = part.kind.probabilities or isinstance(part.kind, L1 | Softpick)
+    for _ in range(STEPS):
+        slope = pulled(part.weigh, s, part.values, w)
+        hair = w @ part.values.mT
+        if sums_to_one:  # a little beyond the output: where it is a value, that key shall fall
+            centre = part.weigh(s) @ part.values + 1e-3 * w
+            hair = hair - (w * centre).sum(-1, keepdim=True)
+        hair = hair.masked_fill(part.logits.isneginf(), 0.0)
+        s = part.logits + steepest(slope + 1e-9 * hair)
+        w = part.weigh(s) @ part.values - part.out
+        best = torch.maximum(best, w.norm(dim=-1))
+    return best
+
+
 def certified_error(
-    v: Tensor, radius: float, *, norm: str = "inf", heads: int | None = None
+    v: Tensor,
+    radius: float,
+    *,
+    norm: str = "inf",
+    heads: int | None = None,
+    weights: Weights | None = None,
 ) -> Tensor:
     """diam(V) * tanh(range/4), which no change of scores within the ball can exceed, [B,H].
 
     The range of a change is 2 * radius in the ball of the largest entry and sqrt(2) * radius in
-    the Euclidean one.
+    the Euclidean one. For probabilities other than softmax it is diam(V), the distance of any two
+    means of values; for weights that are no probabilities no bound is known, and it is inf.
 
     Args:
         v: values [B,Hk,K,Dv].
         radius: of the ball of changes; positive.
         norm: as in worst_error().
         heads: H, to repeat the heads of v for grouped queries.
+        weights: Softmax() if not given.
     """
     _steepest(radius, norm)
     spread = 2 * radius if norm == "inf" else 2**0.5 * radius
-    bound = diameter(v) * math.tanh(spread / 4)
+    share = math.tanh(spread / 4)
+    if weights is not None and not isinstance(weights, Softmax):
+        share = 1.0 if weights.probabilities else math.inf
+    bound = diameter(v) * share
     return bound if heads is None else bound.repeat_interleave(heads // v.shape[1], 1)
 
 
@@ -328,12 +415,12 @@ def compare_errors(
         v: values [B,Hk,K,Dv].
         radius: of the ball of changes; positive.
         samples: draws of the noise.
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     noise = Noise(radius, "uniform")
     return Robustness(
         measured_error(q, k, v, noise, samples=samples, **options),
         predicted_error(q, k, v, noise, **options),
         worst_error(q, k, v, radius, **options).amax((0, 2)),
-        certified_error(v, radius, heads=q.shape[1]).amax(0),
+        certified_error(v, radius, heads=q.shape[1], weights=options.get("weights")).amax(0),
     )

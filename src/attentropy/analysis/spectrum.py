@@ -16,23 +16,25 @@ from attentropy.core.resolve import AttendOptions
 
 
 def map_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
-    """The attention map itself, p [B,H,Q,K] in float64.
+    """The attention map itself, p [B,H,Q,K] in float64, with any weights that logits decide.
 
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     return collect([part.weights for part in rows(q, k, **options)], q)
 
 
 def eigenvalues_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
-    """Eigenvalues of square maps, complex [B,H,n], largest modulus first; the first is 1.
+    """Eigenvalues of square maps, complex [B,H,n], largest modulus first.
+
+    The first is 1 where the weights are probabilities.
 
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     values = torch.linalg.eigvals(_square(map_dense(q, k, **options)))
     order = values.abs().argsort(-1, descending=True)
@@ -45,7 +47,7 @@ def singular_values_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     return torch.linalg.svdvals(map_dense(q, k, **options))
 
@@ -56,7 +58,7 @@ def effective_rank_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions])
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     return effective_rank(singular_values_dense(q, k, **options))
 
@@ -79,7 +81,7 @@ class CausalRank(NamedTuple):
     """Rank of causal maps: exact by the determinant, and as far as float64 can tell; each [B,H].
 
     Attributes:
-        log_determinant: sum log p_ii: finite means full rank.
+        log_determinant: sum log |p_ii|: finite means full rank.
         numerical: number of singular values above float64 rounding.
         smallest: the least singular value.
     """
@@ -90,21 +92,22 @@ class CausalRank(NamedTuple):
 
 
 def causal_rank_dense(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> CausalRank:
-    """The rank of causal maps, which are triangular with determinant prod p_ii > 0.
+    """The rank of causal maps, which are triangular with determinant prod p_ii.
 
-    They have full rank, though the smallest singular value may be far below rounding.
+    Softmax has p_ii > 0 and full rank, though the smallest singular value may be far below
+    rounding; other weights may be 0 on the diagonal.
 
     Args:
         q: queries [B,H,Q,D].
         k: keys [B,Hk,K,D].
-        options: mask, score, scale, bias, softcap and sink, as in attend().
+        options: mask, score, scale, weights, bias, softcap and sink, as in attend().
     """
     p = _square(map_dense(q, k, **options))
     if bool(p.triu(1).any()):
         raise ArgumentError("mask", "causal, or one that hides what causal hides", "another")
     s = torch.linalg.svdvals(p)
     size = torch.finfo(p.dtype).eps * p.shape[-1] * s[..., :1]
-    log_p = p.diagonal(dim1=-2, dim2=-1).log()
+    log_p = p.diagonal(dim1=-2, dim2=-1).abs().log()
     return CausalRank(log_p.sum(-1), (s > size).sum(-1), s[..., -1])
 
 

@@ -30,6 +30,7 @@ from attentropy.models.intercept import (
     early,
     huggingface,
     registry,
+    repeated,
     sdpa,
     tracking,
 )
@@ -78,7 +79,8 @@ def watch(
             2^14 weights) are looked at whole. None for all rows of any call, at n x n cost.
         verify: "first" computes the first call that a module makes in each way by the model's own
             function too, and compares; "always" every call, and "never" none. A module whose
-            output differs keeps its own function.
+            output differs keeps its own function. "never" looks at no operators below Python
+            either: attention that slips by is not named.
     """
     return Watch(model, every=every, keep=keep, sample=sample, verify=verify)
 
@@ -281,6 +283,7 @@ class Watch:
             is_model=is_model,
             is_cut=is_cut(module),
             tells_padding=told,
+            known=repeated.known_of(module),
         )
         attends = candidates.looks_like_attention(name, module)
         heads = candidates.heads_of(module) if attends else None

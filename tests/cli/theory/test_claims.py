@@ -23,8 +23,17 @@ def test_json_of_a_source():
     assert [row["id"] for row in rows] == [f"ID-{k}" for k in range(1, 16)]
     assert all(row["agrees"] and row["verdict"] == "holds" and row["numbers"] for row in rows)
     assert set(rows[0]) == {
-        "id", "source", "statement", "expected", "verdict", "agrees", "correction", "numbers"
+        "id", "source", "document", "section", "original", "statement", "expected", "verdict",
+        "agrees", "correction", "numbers",
     }  # fmt: skip
+    assert rows[0]["original"] is None
+
+
+def test_json_quotes_the_document():
+    (row,) = json.loads(call("--id", "001-(61)", "--json").stdout)
+    assert row["document"] == "熵不变性Softmax的一个快速推导"
+    assert row["section"] == "24. 长序列建模"
+    assert row["original"].startswith("根据熵的实际值动态调整")
 
 
 def test_a_differing_verdict_fails(monkeypatch):

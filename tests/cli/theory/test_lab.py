@@ -121,3 +121,25 @@ def test_another_configuration_is_refused(tmp_path):
         assert "holds another configuration" in done.output
     done = call("sparsity", "--quick", "--seeds", "1", "--resume", *out)
     assert "experiment 'positions', not 'sparsity'" in done.output
+
+
+def given_text(tmp_path):
+    given = tmp_path / "a.txt"
+    given.write_text("words and pieces of words. " * 4000)
+    return str(given)
+
+
+@pytest.mark.slow
+def test_a_text_is_taken_by_the_experiment_that_reads_one(tmp_path):
+    given, out = given_text(tmp_path), tmp_path / "out"
+    done = call("extrapolate/words", "--quick", "--seeds", "1", "--text", given, "--out", str(out))
+    assert done.exit_code == 0, done.output
+    record = json.loads((out / "results.json").read_text())
+    assert record["command"].endswith(f"--text {given}")
+    assert record["config"]["text"] == given
+
+
+def test_a_text_is_refused_by_the_others(tmp_path):
+    done = call("noise", "--text", given_text(tmp_path))
+    assert done.exit_code != 0
+    assert "only extrapolate/words takes one" in done.output

@@ -13,5 +13,13 @@ def test_page():
     assert "0 statements of the documents:" in page
     assert "The 1 identities of this library at the end are not counted." in page
     assert "## Identities" in page
-    assert "| ID-1 | a\\|b \\* c | holds | x\\_1 | n=2 |" in page
-    assert "Document 000" not in page
+    assert "| ID-1 | a\\|b \\* c | - | holds | x\\_1 | n=2 |" in page
+    assert "## 000" not in page
+
+
+def test_a_statement_of_a_document_stands_beside_its_sentence():
+    one = Claim("000-§17b", "moduli", "cond", "c", lambda: holds_if(True, n=2))
+    page = render([(one, one.measure())])
+    assert "## 000: 《注意力和Softmax的两点有趣发现：鲁棒性和信息量》" in page
+    # bars are written out: one would end the cell
+    assert "| “其他特征值$\\vert \\lambda_i\\vert  < 1$” (17. 自注意力的谱分析) |" in page

@@ -193,7 +193,7 @@ def test_a_verdict_against_attend_ends_the_short_way(short):
         model(x)
         assert len(short) == 1
     verify.forget(model)
-    assert model not in verify.repeated
+    assert not verify.repeated[model]
 
 
 @torch.no_grad()

@@ -35,7 +35,8 @@ def main():
     names = asked.only.split(",") if asked.only else None
     files = [asked.cache / "transformers.jsonl", asked.cache / "libraries.jsonl"]
     for file, entries in zip(files, (architectures(), others()), strict=True):
-        chosen = [e for e in entries if names is None or e.architecture in names]
+        known = {entry.architecture: entry for entry in entries}
+        chosen = entries if names is None else [known[n] for n in names if n in known]
         for record in run(chosen, file, seconds=asked.seconds, jobs=asked.jobs, again=asked.again):
             line = f"{record['architecture']}: {record['verdict']} {record['why']}"
             print(json.dumps(record) if asked.json else line, flush=True)

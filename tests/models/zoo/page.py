@@ -35,8 +35,12 @@ def page(transformers, libraries, *, version, listed):
         listed: number of its architectures that have a model of their own.
     """
     parts = [HEAD.format(version=version)]
-    if len(transformers) < listed:
-        parts.append(PART.format(tried=len(transformers), listed=listed))
+    parts.append(
+        f"The tables hold {len(transformers)} of the {listed} architectures that transformers"
+    )
+    parts.append(
+        f"lists{REST if len(transformers) < listed else ''}. {states([*transformers, *libraries])}\n"
+    )
     parts.append(summary("transformers", transformers))
     parts += [summary("other libraries", libraries), "## Other libraries\n", table(libraries)]
     parts += ["## transformers\n", table([r for r in transformers if r["verdict"] != "not built"])]
@@ -46,9 +50,18 @@ def page(transformers, libraries, *, version, listed):
     return "\n".join(parts)
 
 
-PART = """The tables hold {tried} of the {listed} architectures that transformers lists: the census was not
-finished. The command above goes on with the rest.
-"""
+REST = ", and the command above goes on with the rest"
+STATE = """Each record names the state of the code that it was made with, by a hash of the
+sources that watch, steer and measure (`runner.state`): """
+
+
+def states(records):
+    """How many records were made with which state of the code, in words."""
+    counts = Counter(r.get("state") or "of no known state" for r in records)
+    told = [f"{count} `{name}`" for name, count in counts.most_common()]
+    return STATE + ", ".join(told) + "."
+
+
 UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
 architectures it found none that runs; nothing is said of them.
 """

@@ -56,10 +56,15 @@ def _measure(claims: "list[Claim]") -> "list[tuple[Claim, ClaimResult]]":
 
 def _row(claim: "Claim", result: "ClaimResult") -> dict[str, Any]:
     from attentropy.cli.theory.theory import plain
+    from attentropy.lab.claims.outline import quoted
 
+    original = quoted(claim.id)
     return {
         "id": claim.id,
         "source": claim.source,
+        "document": original and original.document,
+        "section": original and original.section,
+        "original": original and original.words,
         "statement": claim.statement,
         "expected": claim.expected,
         "verdict": result.verdict,

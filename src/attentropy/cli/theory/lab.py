@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="What it reads: ids in a .npy file, by default the sample text.",
 )
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path, exists=True),
+    help="What extrapolate/words learns: a file, or the .pod, .rst and .txt files of a folder.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(
     name: str,
@@ -35,6 +40,7 @@ def command(
     resume: bool,
     model: str | None,
     tokens: Path | None,
+    text: Path | None,
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, or `list` all of them.
@@ -64,6 +70,8 @@ def command(
     options = tuple[str, ...]()
     if model is not None or tokens is not None:
         experiment, options = _given(experiment, model, tokens)
+    if text is not None:
+        experiment, options = _reading(experiment, text), (*options, "--text", str(text))
     where = out or _default(name, quick=quick)
     run(RunPlan(experiment, quick=quick, seeds=chosen, options=options), where, resume=resume)
     if as_json:
@@ -104,6 +112,15 @@ def _given(
     given = Given(source.model, text.ids, name, longest, source.encode)
     options = ["--model", model] if model is not None else []
     return experiment.on(given), (*options, *(["--tokens", str(tokens)] if tokens else []))
+
+
+def _reading(experiment: "Experiment", text: Path) -> "Experiment":
+    """The experiment on a text of the user's."""
+    from attentropy.core.errors import ArgumentError
+
+    if experiment.reads is None:
+        raise ArgumentError("--text", "left out: only extrapolate/words takes one", str(text))
+    return experiment.reads(text)
 
 
 def _default(name: str, *, quick: bool) -> Path:

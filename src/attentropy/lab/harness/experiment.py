@@ -6,6 +6,7 @@ A unit is one seed of one condition. Its rows are flat mappings: some columns sa
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from attentropy.lab.harness.results import RunResults
@@ -81,6 +82,8 @@ class Experiment:
         conclude: says in sentences what the numbers show, computed from them.
         on: the same experiment on the real heads of a model (lab.subjects.real_heads.Given).
         derive: adds columns that compare rows with one another, before tables are made.
+        reads: the same experiment on the text of a file or folder.
+        kept: folder -> measure, for one whose units go on from what others left in the folder.
     """
 
     name: str
@@ -94,3 +97,5 @@ class Experiment:
     conclude: Callable[[RunResults], list[str]]
     on: Callable[[Any], "Experiment"] | None = None
     derive: Callable[[RunResults], RunResults] = lambda results: results
+    reads: Callable[[Path], "Experiment"] | None = None
+    kept: Callable[[Path], Callable[[Any, str, int], list[Row]]] | None = None

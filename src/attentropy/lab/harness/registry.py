@@ -9,6 +9,7 @@ from attentropy.lab.harness.experiment import Experiment
 HOMES = {
     "extrapolate/max-retrieval": "retrieval",
     "extrapolate/language": "language",
+    "extrapolate/words": "contexts.words",
     "extrapolate/vision": "vision",
     "noise": "noise",
     "init": "init",

@@ -43,7 +43,7 @@ def run(
             task = bar.add_task(plan.experiment.name, total=len(units), completed=done)
             for unit in left:
                 bar.update(task, description=f"{unit.condition}, seed {unit.seed}")
-                folder.save(unit, _measured(plan, unit))
+                folder.save(unit, _measured(plan, unit, out))
                 bar.advance(task)
     except KeyboardInterrupt:
         if any(map(folder.has, units)):
@@ -70,11 +70,13 @@ def render(folder: RunFolder) -> RunResults:
     return results
 
 
-def _measured(plan: RunPlan, unit: Unit) -> list[dict[str, object]]:
+def _measured(plan: RunPlan, unit: Unit, out: Path) -> list[dict[str, object]]:
     """The rows of a unit; the caller's random numbers are not disturbed."""
+    kept = plan.experiment.kept
+    measure = plan.experiment.measure if kept is None else kept(out / "kept")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(unit.seed)
-        return plan.experiment.measure(plan.config, unit.condition, unit.seed)
+        return measure(plan.config, unit.condition, unit.seed)
 
 
 def _bar(console: Console) -> Progress:

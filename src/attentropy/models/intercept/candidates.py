@@ -155,10 +155,18 @@ def looks_like_cross(name: str, module: nn.Module) -> bool:
     return _is_named(_CROSS, type(module).__name__, name)
 
 
-@lru_cache(maxsize=4096)
 def _is_named(pattern: re.Pattern[str], kind: str, name: str) -> bool:
     """Whether the name of a class, or the last part of a module's name, matches."""
+    # torch.compile warns of what remembers its results
+    search = _search if torch.compiler.is_compiling() else _remembered
+    return search(pattern, kind, name)
+
+
+def _search(pattern: re.Pattern[str], kind: str, name: str) -> bool:
     return bool(pattern.search(f"{kind} {name.rpartition('.')[2]}"))
+
+
+_remembered = lru_cache(maxsize=4096)(_search)
 
 
 def heads_of(module: nn.Module) -> int | None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import wraps
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ def _apply() -> registry.Undo:
         registry.replace(F, "scaled_dot_product_attention", taken),
         registry.replace(torch.backends.mha, "get_fastpath_enabled", _without_fast_path()),
         registry.replace(nn.TransformerEncoder, "forward", _as_nested(_PLAIN_ENCODER)),
+        registry.replace(nn.MultiheadAttention, "forward", _traceable(_PLAIN_MULTIHEAD)),
     )
 
 
@@ -75,6 +77,34 @@ def _without_fast_path() -> Callable[[], bool]:
 
 
 _PLAIN_ENCODER = nn.TransformerEncoder.forward
+_PLAIN_MULTIHEAD = nn.MultiheadAttention.forward
+
+
+def _traceable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of nn.MultiheadAttention, which torch.compile follows into its attention.
+
+    The compiler takes F.multi_head_attention_forward for one operator, and does not look inside. It
+    knows the function by its identity, so that a copy of it is followed as other code is.
+    """
+    functional = ModuleType(F.__name__)
+    vars(functional).update(vars(F))
+    vars(functional)["multi_head_attention_forward"] = _copy(F.multi_head_attention_forward)
+    followed = _copy(original, F=functional)
+
+    @wraps(original)
+    def forward(self: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
+        called = followed if torch.compiler.is_compiling() else original
+        return called(self, *args, **kwargs)
+
+    return forward
+
+
+def _copy(function: Any, **names: Any) -> Callable[..., Any]:
+    """The same function with other globals of some names."""
+    known = {**function.__globals__, **names} if names else function.__globals__
+    copy = FunctionType(function.__code__, known, function.__name__, function.__defaults__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def _as_nested(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -178,8 +208,10 @@ def _again(
     """What tells the call from others, and its output if such calls are known; else None."""
     attached = tracking.tracked(module)
     kind = None if attached is None else repeated.kind_of(attached, *tensors, mask, options)
-    known = None if kind is None else repeated.find(module, kind)
-    if attached is None or attached.owner is None or known is None:
+    if attached is None or attached.owner is None or kind is None:
+        return kind, None
+    known = repeated.find(attached.owner, kind)
+    if known is None:
         return kind, None
     try:
         seen = _mask(module, known.extent, mask, is_causal=options[0])

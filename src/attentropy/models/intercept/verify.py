@@ -91,7 +91,7 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     known = _verdicts.setdefault(module, {})
     known[way] = known.get(way) or reason
     if reason:
-        repeated.pop(module, None)
+        repeated.get(module, {}).clear()  # watches refer to it
 
 
 def forget(module: nn.Module) -> None:
@@ -102,7 +102,7 @@ def forget(module: nn.Module) -> None:
     """
     for one in module.modules():
         _verdicts.pop(one, None)
-        repeated.pop(one, None)
+        repeated.get(one, {}).clear()
 
 
 @torch.no_grad()

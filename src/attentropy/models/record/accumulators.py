@@ -169,6 +169,8 @@ class Owner:
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
         softmaxes: number of softmax calls so far in the running call of the module.
+        known: what attentropy.models.intercept.repeated knows of its calls, by kind.
+        served: how the last call of each kind was served there.
         given: arguments of the running call of the module.
         real: queries that are no padding, as these arguments tell; by sizes of a call.
         slots: by place.
@@ -184,6 +186,8 @@ class Owner:
     ran: bool = False
     calls: dict[str, int] = field(default_factory=dict)
     softmaxes: int = 0
+    known: dict[Any, Any] = field(default_factory=dict)
+    served: dict[Any, Any] = field(default_factory=dict)
     given: tuple[Any, Any] = ((), {})
     real: dict[Any, Any] = field(default_factory=dict)
     slots: dict[Place, Slot] = field(default_factory=dict)
@@ -239,11 +243,18 @@ class Owner:
         """
         if torch.compiler.is_compiling():
             return place
-        if not inside:
-            return place._replace(call=0)
-        call = self.calls.get(place.operator, 0)
-        self.calls[place.operator] = call + 1
+        call = self.count(place.operator) if inside else 0
         return place if place.call == call else place._replace(call=call)
+
+    def count(self, operator: str) -> int:
+        """Count an attention call of a forward pass; returns its number.
+
+        Args:
+            operator: "attend" or "softmax".
+        """
+        call = self.calls.get(operator, 0)
+        self.calls[operator] = call + 1
+        return call
 
     def slot_of(self, place: Place, *, device: torch.device) -> Slot:
         """The slot of a place, made if it is not there.

@@ -82,7 +82,8 @@ def _() -> ClaimResult:
     "001-(32)",
     "false",
     "Hence H is about log n",
-    "uniform scores lose log R - 1 + R/(e^R - 1) - log(1 - e^-R) nats",
+    "its next sentence takes it back; uniform scores lose log R - 1 + R/(e^R - 1) - log(1 - e^-R) "
+    "nats",
 )
 def _() -> ClaimResult:
     n = 200000

