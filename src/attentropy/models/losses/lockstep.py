@@ -137,7 +137,7 @@ class _Stopped(BaseException):
     """Ends a pass that is waiting, when nobody wants its result any more."""
 
 
-class _Pass(threading.Thread):
+class _PassThread(threading.Thread):
     """One item; runs while it has the turn, and gives the turn back when it waits or ends."""
 
     def __init__(self, walk: "_Walk", work: Callable[[], Any]) -> None:
@@ -192,7 +192,7 @@ class _Walk:
 
     def results(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """work(item) of each item; raises in the place of the first item that failed."""
-        passes = [_Pass(self, partial(work, item)) for item in items]
+        passes = [_PassThread(self, partial(work, item)) for item in items]
         hooks = [self._stop_at(block) for block in self.blocks]
         try:
             self._run(passes)
@@ -207,12 +207,12 @@ class _Walk:
     def _stop_at(self, block: Block) -> Any:
         def before(module: nn.Module, args: Any) -> None:
             me = threading.current_thread()
-            if isinstance(me, _Pass) and me.walk is self and self.held is not block:
+            if isinstance(me, _PassThread) and me.walk is self and self.held is not block:
                 me.wait_for(block)
 
         return block.module.register_forward_pre_hook(before, prepend=True)
 
-    def _run(self, passes: list[_Pass]) -> None:
+    def _run(self, passes: list[_PassThread]) -> None:
         try:
             for one in passes:
                 one.start()
@@ -225,7 +225,7 @@ class _Walk:
         finally:
             self._finish(passes)
 
-    def _resume(self, one: _Pass) -> None:
+    def _resume(self, one: _PassThread) -> None:
         """Let a pass run until it waits or ends; what is recorded meanwhile is its own."""
         attached = tracked(self.model)
         recorder = None if attached is None else attached.recorder
@@ -244,7 +244,7 @@ class _Walk:
         if block is not None:
             block.hold()
 
-    def _finish(self, passes: list[_Pass]) -> None:
+    def _finish(self, passes: list[_PassThread]) -> None:
         """End passes that were left waiting: another has raised, or somebody pressed Ctrl-C."""
         self.stopped = True
         started = [one for one in passes if one.ident is not None]
@@ -255,7 +255,7 @@ class _Walk:
         self._hold(None)
 
 
-def _most_wanted(waiting: list[_Pass]) -> Block | None:
+def _most_wanted(waiting: list[_PassThread]) -> Block | None:
     """The block that most passes wait for; of several, that of the first pass."""
     wanted = [one.waits_for for one in waiting]
     return max(wanted, key=wanted.count)
