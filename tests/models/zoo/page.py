@@ -25,7 +25,7 @@ rows of something that is no attention.
 """
 
 
-def page(transformers, libraries, *, version, listed):
+def page(transformers, libraries, *, version, listed, now):
     """The text of the page.
 
     Args:
@@ -33,13 +33,14 @@ def page(transformers, libraries, *, version, listed):
         libraries: records of models of other libraries.
         version: of transformers.
         listed: number of its architectures that have a model of their own.
+        now: state of the code, as records have it.
     """
     parts = [HEAD.format(version=version)]
     parts.append(
         f"The tables hold {len(transformers)} of the {listed} architectures that transformers"
     )
     parts.append(
-        f"lists{REST if len(transformers) < listed else ''}. {states([*transformers, *libraries])}\n"
+        f"lists{REST if len(transformers) < listed else ''}. {states([*transformers, *libraries], now)}\n"
     )
     parts.append(summary("transformers", transformers))
     parts += [summary("other libraries", libraries), "## Other libraries\n", table(libraries)]
@@ -55,13 +56,16 @@ STATE = """Each record names the state of the code that it was made with, by a h
 sources that watch, steer and measure (`runner.state`): """
 
 
-def states(records):
+def states(records, now):
     """How many records were made with which state of the code, in words."""
-    counts = Counter(r.get("state") or "of no known state" for r in records)
-    told = [f"{count} `{name}`" for name, count in counts.most_common()]
-    return STATE + ", ".join(told) + "."
+    counts = Counter(r.get("state") or EARLIER for r in records)
+    told = [f"{counts.pop(now, 0)} with that of today, `{now}`"]
+    told += [f"{count} with {name}" for name, count in counts.most_common()]
+    whole = "" if len(told) == 1 else " No whole census has run on one state."
+    return f"{STATE}{', '.join(told)}.{whole}"
 
 
+EARLIER = "one of a day before, whose name was not kept"
 UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
 architectures it found none that runs; nothing is said of them.
 """
