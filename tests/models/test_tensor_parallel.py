@@ -11,7 +11,8 @@ from attentropy.core.errors import ArgumentError
 from attentropy.core.statistics import NAMES
 from attentropy.distributed.groups import Peers
 from attentropy.distributed.team import Team
-from attentropy.models.tensor_parallel import SharedHeads, is_cut, shared_heads
+from attentropy.models.intercept.candidates import is_cut
+from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 from attentropy.scans.scan import scan
 from attentropy.scans.texts.view import text_view
 from tests.processes import spawn

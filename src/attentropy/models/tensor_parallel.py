@@ -5,7 +5,7 @@ recorded of a call is gathered from all of them, so that every process has the r
 model, with the numbers that heads have there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from attentropy.core.results import Stats
 from attentropy.core.visibility import Visibility
 from attentropy.distributed.groups import Peers, peers
+from attentropy.models.intercept.candidates import HEADS_DIMENSION, cut_along
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 
-DIMENSION = "tp"
 _CALLED = ("scale", "bias", "relative", "slopes", "sink", "additive")
 S = TypeVar("S", bound="Sequence[Any] | Tensor")
 
@@ -106,28 +106,8 @@ def shared_heads(model: nn.Module) -> SharedHeads | None:
         model: as transformers loads it with a tp_plan, or one whose parameters are cut along a mesh
             dimension "tp".
     """
-    mesh = next(_meshes(model), None)
+    mesh = next(cut_along(model), None)
     if mesh is None:
         return None
-    found = peers(mesh[DIMENSION] if mesh.ndim > 1 else mesh)
+    found = peers(mesh[HEADS_DIMENSION] if mesh.ndim > 1 else mesh)
     return None if found.size == 1 else SharedHeads(found)
-
-
-def is_cut(module: nn.Module) -> bool:
-    """Are parameters of a module cut along the dimension "tp"?
-
-    Args:
-        module: any module.
-    """
-    return next(_meshes(module), None) is not None
-
-
-def _meshes(module: nn.Module) -> Iterator[Any]:
-    """Meshes along whose dimension "tp" a parameter is cut."""
-    for parameter in module.parameters():
-        mesh = getattr(parameter, "device_mesh", None)
-        names = getattr(mesh, "mesh_dim_names", None) or ()
-        if DIMENSION in names:
-            placement = getattr(parameter, "placements", ())[names.index(DIMENSION)]
-            if placement.is_shard():
-                yield mesh

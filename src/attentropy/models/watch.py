@@ -45,7 +45,7 @@ from attentropy.models.record.coverage import ModuleCoverage, covered
 from attentropy.models.record.profile import Profile, profiles
 from attentropy.models.record.recorder import Recorder, listed
 from attentropy.models.record.rows import HeadRow
-from attentropy.models.tensor_parallel import is_cut, shared_heads
+from attentropy.models.tensor_parallel import shared_heads
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -281,7 +281,7 @@ class Watch:
             kind="cross" if cross else "self",
             names=names,
             is_model=is_model,
-            is_cut=is_cut(module),
+            is_cut=candidates.is_cut(module),
             tells_padding=told,
             known=repeated.known_of(module),
         )

@@ -40,7 +40,7 @@ from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
 from attentropy.models.intercept import registry
-from attentropy.models.intercept.candidates import has_transformers, may_attend
+from attentropy.models.intercept.candidates import has_transformers, is_cut, may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
@@ -48,7 +48,7 @@ from attentropy.models.steer.changes import Change, Norm, Planned, Touch, check_
 from attentropy.models.steer.context_parallel import Spreading, give_positions
 from attentropy.models.steer.coverage import Reached, hold_all
 from attentropy.models.steer.sequences import Sequences
-from attentropy.models.tensor_parallel import SharedHeads, is_cut, shared_heads
+from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Any]
 
