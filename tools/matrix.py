@@ -3,15 +3,16 @@
     python tools/matrix.py                     # both ends, all tests but the slow ones
     python tools/matrix.py lowest tests/core   # one end, and what pytest is given
 
-Each end has an environment of its own in build/matrix. torch comes from $TORCH_INDEX, which has
-wheels for the CPU; those on PyPI bring gigabytes of CUDA to Linux. What cannot be had is said.
+Each end has an environment of its own in build/matrix, which is kept: a second run tests at once.
+torch comes from $TORCH_INDEX, which has wheels for the CPU, or from PyPI where that cannot be
+reached: such wheels bring CUDA, 3 to 4 GB to fetch and 7 GB on disk, and run on a CPU all the same.
+$LOWEST and $NEWEST are the Pythons of the two ends. What cannot be had is said.
 """
 
 import os
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,17 +43,27 @@ def install(end: str, folder: Path) -> str:
         end: "lowest" or "newest".
         folder: where the environment goes.
     """
-    venv.create(folder, with_pip=True, clear=True)
+    python = os.environ.get(end.upper(), sys.executable)
+    if subprocess.run([python, "-m", "venv", "--clear", folder], check=False).returncode:
+        return f"{python} makes no environment (set {end.upper()})"
     constraints = folder / "pins.txt"
     constraints.write_text("\n".join(pins(end)), encoding="utf-8")
     pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "-c", constraints]
-    source = ["--retries", "1", "--timeout", "30", "--index-url", INDEX]
-    if subprocess.run([*pip, *source, "torch"], env=_no_other_index(), check=False).returncode:
+    if not _torch(pip):
         wanted = next((pin for pin in pins(end) if pin.startswith("torch")), "the newest torch")
-        return f"{wanted} for the CPU was not found at {INDEX} (set TORCH_INDEX)"
+        return f"{wanted} was found neither at {INDEX} (set TORCH_INDEX) nor at the index of pip"
     if subprocess.run([*pip, "-e", f"{ROOT}[dev]"], check=False).returncode:
         return "pip could not install attentropy[dev] with " + ", ".join(pins(end))
     return ""
+
+
+def _torch(pip: list) -> bool:
+    """Install torch, for the CPU if it can be had; whether any was."""
+    source = ["--retries", "0", "--timeout", "30", "--index-url", INDEX]
+    if not subprocess.run([*pip, *source, "torch"], env=_no_other_index(), check=False).returncode:
+        return True
+    print(f"no torch at {INDEX}: trying the one with CUDA", flush=True)
+    return not subprocess.run([*pip, "torch"], check=False).returncode
 
 
 def _no_other_index() -> dict[str, str]:
@@ -70,15 +81,27 @@ def run(end: str, arguments: list[str]) -> bool:
         arguments: what pytest is given.
     """
     folder = ROOT / "build" / "matrix" / end
-    missing = install(end, folder)
+    whole = folder / "whole"  # written when everything is installed
+    missing = "" if whole.exists() else install(end, folder)
     if missing:
         print(f"{end}: NOT TESTED: {missing}", flush=True)
         return False
+    whole.touch()
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "attentropy.kernels.fused.build", "--if-changed"], check=True)
+    print(f"{end}: {_versions(python)}", flush=True)
     done = subprocess.run([python, "-m", "pytest", "-q", *arguments], cwd=ROOT, check=False)
     print(f"{end}: {'green' if not done.returncode else 'RED'}", flush=True)
     return not done.returncode
+
+
+def _versions(python: Path) -> str:
+    names = ["torch", "numpy", "scipy", "transformers", "triton"]
+    says = (
+        "import sys; from importlib.metadata import version;"
+        f"print('Python', sys.version.split()[0], *(f'{{n}} {{version(n)}}' for n in {names}))"
+    )
+    return subprocess.run([python, "-c", says], capture_output=True, text=True, check=False).stdout
 
 
 def main(arguments: list[str]) -> int:

@@ -54,10 +54,10 @@ def attended():
     return found
 
 
-def told():
-    """Files of the walk of a watched forward pass, as the page lists them."""
+def told(title="A watched forward pass"):
+    """Files of a walk, as the page lists them under its title."""
     text = PAGE.read_text(encoding="utf-8")
-    walk = text.split("A watched forward pass", 1)[1].split("\n##", 1)[0]
+    walk = text.split(f"# {title}\n", 1)[1].split("\n##", 1)[0]
     return set(re.findall(r"`([a-z_/]+\.py)`", walk))
 
 

@@ -181,3 +181,87 @@ def test_a_monitor_says_so_too():
         compiled(x).out.sum().backward()
         with pytest.warns(RuntimeWarning, match="additive scores in a compiled graph"):
             monitor.step()
+
+
+TORCH = {
+    "MultiheadAttention": (lambda: torch.nn.MultiheadAttention(32, 4, batch_first=True), 3, {}),
+    "one that returns no weights": (
+        lambda: torch.nn.MultiheadAttention(32, 4, batch_first=True),
+        3,
+        {"need_weights": False},
+    ),
+    "TransformerEncoder": (
+        lambda: torch.nn.TransformerEncoder(
+            torch.nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True), 2
+        ),
+        1,
+        {},
+    ),
+    "Transformer": (
+        lambda: torch.nn.Transformer(32, 4, 1, 1, 64, 0.0, batch_first=True),
+        2,
+        {"tgt_is_causal": False},
+    ),
+}
+
+
+def first(out):
+    return out[0] if isinstance(out, tuple) else out
+
+
+@pytest.mark.parametrize(
+    ("name", "gradients"),
+    [
+        ("TransformerEncoder", False),
+        ("MultiheadAttention", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("TransformerEncoder", True),
+                ("MultiheadAttention", False),
+                ("one that returns no weights", True),
+                ("Transformer", False),
+                ("Transformer", True),
+            )
+        ),
+    ],
+)
+def test_torchs_own_modules_are_steered_and_recorded(name, gradients):
+    """Their attention is one operator of torch.compile, which has no look inside."""
+    make, count, options = TORCH[name]
+    model, x = make().train(gradients), torch.randn(2, 7, 32)
+    given = [x + i for i in range(count)]
+    compiled = torch.compile(model, **COMPILED)
+    with torch.set_grad_enabled(gradients):
+        plain = first(compiled(*given, **options))
+        handle = at.steer(model, temperature=3.0)
+        try:
+            want = first(model(*given, **options))
+            torch.testing.assert_close(first(compiled(*given, **options)), want)
+        finally:
+            handle.undo()
+        assert float((want - plain).detach().abs().max()) > 1e-3
+        torch.testing.assert_close(first(compiled(*given, **options)), plain)
+        with at.watch(model) as w:
+            model(*given, **options)
+        with at.watch(model) as v:
+            out = first(compiled(*given, **options))
+    torch.testing.assert_close(out, plain)
+    assert [(r.label, r.rows, r.kind) for r in v.heads()] == [
+        (r.label, r.rows, r.kind) for r in w.heads()
+    ]
+    assert [r.entropy for r in v.heads()] == pytest.approx([r.entropy for r in w.heads()], 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_padded_encoder_that_is_compiled_is_steered():
+    make, _, _ = TORCH["TransformerEncoder"]
+    model, x = make().eval(), torch.randn(2, 7, 32)
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[0, 5:] = True
+    handle = at.steer(model, temperature=3.0)
+    with torch.no_grad():
+        want = model(x, src_key_padding_mask=padding)
+        told = torch.compile(model, backend="aot_eager")(x, src_key_padding_mask=padding)
+    handle.undo()
+    torch.testing.assert_close(told[~padding], want[~padding])

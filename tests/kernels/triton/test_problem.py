@@ -85,3 +85,10 @@ def test_arguments_that_kernels_share():
     assert (shared["heads"], shared["key_heads"]) == (2, 1)
     assert shared["SAFE"] is False
     assert problem(*tensors()).again()["SAFE"] is True
+
+
+def test_steps_in_a_tile_fit_in_32_bits():
+    far = torch.empty(1, device="meta").as_strided((1, 1, 300, 64), (0, 0, 1, 2**24))
+    assert Problem.heads(far).j == 1
+    near = torch.empty(1, 2, 300, 64, device="meta").transpose(1, 2).contiguous().transpose(1, 2)
+    assert Problem.heads(near)[1:] == near.stride()

@@ -10,7 +10,7 @@ import transformers
 from tests.models.zoo.census import architectures, others
 from tests.models.zoo.libraries import torchvision_operators
 from tests.models.zoo.page import page
-from tests.models.zoo.runner import cached, run
+from tests.models.zoo.runner import cached, run, state
 
 EXAMPLE = "python -m tests.models.zoo --jobs 1 --only bert,llama --json"
 
@@ -35,13 +35,15 @@ def main():
     names = asked.only.split(",") if asked.only else None
     files = [asked.cache / "transformers.jsonl", asked.cache / "libraries.jsonl"]
     for file, entries in zip(files, (architectures(), others()), strict=True):
-        chosen = [e for e in entries if names is None or e.architecture in names]
+        known = {entry.architecture: entry for entry in entries}
+        chosen = entries if names is None else [known[n] for n in names if n in known]
         for record in run(chosen, file, seconds=asked.seconds, jobs=asked.jobs, again=asked.again):
             line = f"{record['architecture']}: {record['verdict']} {record['why']}"
             print(json.dumps(record) if asked.json else line, flush=True)
     if asked.page:
         records = [list(cached(file).values()) for file in files]
         about = {"version": transformers.__version__, "listed": len(architectures())}
+        about["now"] = state()
         asked.page.write_text(page(*records, **about), encoding="utf-8")
 
 

@@ -10,6 +10,8 @@ import re
 
 import torch
 
+from tests.models.zoo.exceptions import INPUTS
+
 BATCH, LENGTH, DECODER, FRAMES = 2, 12, 7, 4
 TOKENS = (
     "input_ids",
@@ -174,6 +176,8 @@ def alternatives(name, config, length, *, grid):
 def feeds(model, length=LENGTH):
     """Dictionaries of inputs to try, the fullest first."""
     config = model.config
+    if config.model_type in INPUTS:
+        yield INPUTS[config.model_type](config)
     length = LENGTHS.get(config.model_type, length)
     signature = inspect.signature(model.forward).parameters
     required = [
@@ -278,7 +282,10 @@ def _with_kinds(config, inputs):
 
 def _fitting(inputs):
     floating = torch.get_default_dtype()
-    return {k: v.to(floating) if v.is_floating_point() else v for k, v in inputs.items()}
+    return {
+        k: v.to(floating) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for k, v in inputs.items()
+    }
 
 
 def _with_tokens(config, inputs, said, features):

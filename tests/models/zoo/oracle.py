@@ -63,6 +63,7 @@ CARRIED = {
     "flip",
 }
 NEGLIGIBLE = 1e-40  # of a weight: exp(-100) hides a key, as models mean it
+NOTHING = -9000.0  # a row whose logits are all below it sees no key, as models mean it
 
 
 @dataclass
@@ -140,6 +141,8 @@ class Listener(TorchDispatchMode):
         p = weights.detach().movedim(dim, -1).double()
         entropy = torch.special.entr(p).sum(-1)
         visible = (p > NEGLIGIBLE).sum(-1)
+        seeing = logits.detach().movedim(dim, -1).amax(-1) > NOTHING
+        visible = visible * seeing.reshape(visible.shape)
         call = self.calls[self.path[-1]] if self.path else 0
         self.found.append(Weights(tuple(self.path), call, tuple(p.shape), entropy, visible, dot))
         self.found[-1].sink = self._sink(logits.detach().movedim(dim, -1).double())

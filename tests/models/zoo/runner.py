@@ -2,6 +2,8 @@
 census goes on where it ended.
 """
 
+import ast
+import hashlib
 import json
 import multiprocessing
 import resource
@@ -11,14 +13,46 @@ from pathlib import Path
 
 import torch
 
+import attentropy
 from tests.models.zoo.census import Entry, Record, trial
 
+PARTS = (
+    "kernels/**/*",
+    "models/intercept/**/*",
+    "models/record/*",
+    "models/steer/*",
+    "models/watch.py",
+)
 MEMORY = 8 << 30  # bytes of a process
 PATIENCE = 20  # seconds of waiting for each second of CPU time, on a busy machine
 
 
+def state():
+    """Eight digits that name the code that watches, steers and measures, whatever its comments."""
+    root, told = Path(attentropy.__file__).parent, hashlib.sha256()
+    for file in sorted({file for part in PARTS for file in root.glob(part)}):
+        if file.suffix in (".py", ".cpp", ".h"):
+            told.update(f"{file.relative_to(root)}\0{_code(file)}\0".encode())
+    return told.hexdigest()[:8]
+
+
+def _code(file):
+    """What a file says, without comments and docstrings if it is Python."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        return text
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            node.body = body[1:]
+    return ast.dump(tree)
+
+
 def run(chosen, cache, *, seconds=60, jobs=1, again=False):
-    """Try the chosen entries that the cache lacks, and yield the records of all.
+    """Try the chosen entries that the cache lacks, and yield the records of all; those tried now
+    have the state of the code.
 
     Args:
         chosen: entries to try.
@@ -33,11 +67,13 @@ def run(chosen, cache, *, seconds=60, jobs=1, again=False):
     yield from (done[entry.architecture] for entry in chosen if entry.architecture in done)
     if todo:
         trial(Entry("bert", ("BertModel",)))  # imports what all trials need, before they start
+    now = state()
     with ThreadPoolExecutor(jobs) as pool:
         for ended in as_completed([pool.submit(alone, entry, seconds) for entry in todo]):
+            record = {**ended.result(), "state": now}
             with cache.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(ended.result()) + "\n")
-            yield ended.result()
+                file.write(json.dumps(record) + "\n")
+            yield record
 
 
 def cached(cache):

@@ -8,6 +8,8 @@ where the smallest configuration cannot be built or run, the next is tried.
 import re
 from dataclasses import dataclass
 
+from tests.models.zoo.exceptions import FIELDS, LEAVE
+
 WIDTH, HEAD, HEADS, KEY_HEADS, DEPTH, VOCABULARY, POSITIONS = 64, 16, 4, 2, 2, 128, 128
 
 DEPTHS = [
@@ -117,44 +119,15 @@ KNOWN_TOKENS = {
     "decoder_start_token_id": 1,
 }
 
-SERIES = {
-    "prediction_length": 8,
-    "context_length": 24,
-    "num_time_features": 1,
-    "lags_sequence": [1, 2],
-}
 # Fields that models need and configurations leave open.
 UNSET = {
     "vocab_size": VOCABULARY,
     "num_experts_per_tok": 2,
+    "num_key_value_heads": HEADS,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
     "image_token_index": VOCABULARY - 2,
     "head_dim": HEAD,
-}
-# What names do not tell: fields that must agree with others, by the type of the model.
-OVERRIDES = {
-    "informer": SERIES,
-    "autoformer": SERIES,
-    "time_series_transformer": SERIES,
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5},
-    "big_bird": {"block_size": 4, "num_random_blocks": 1},
-    "bigbird_pegasus": {"block_size": 4, "num_random_blocks": 1},
-    "swin": {"window_size": 2},
-    "donut-swin": {"window_size": 2},
-    "maskformer-swin": {"window_size": 2},
-    "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
-    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
-    "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
-    "esm": {"pad_token_id": 0, "mask_token_id": 3},
-    "bamba": {"attn_layer_indices": [1]},
-    "chameleon": {"vocabulary_map": {"<image>": VOCABULARY - 2}},
-    "emu3": {"vocabulary_map": {"<image>": VOCABULARY - 2}},
-    "decision_transformer": {"hidden_size": WIDTH, "n_inner": 2 * WIDTH},
-    "longformer": {"attention_window": 4},
-    "led": {"attention_window": 4},
-    "muse_spark_audio": {"num_hidden_layers": 4},
-    "molmo2_adapter": {"vision_feature_layer": [-1, -2]},
-    "mamba2": {"num_heads": 8, "head_dim": HEAD},
-    "glm5_next_text": {"index_topk": 4, "index_kpool": 2},
 }
 
 
@@ -182,7 +155,8 @@ def _shrunk(config, level, tokens):
     changes |= _key_heads(config) if level != "depth" else {}
     if {"depths", "embed_dim"} <= changes.keys():
         changes.pop("hidden_size", None)  # follows from both
-    changes |= OVERRIDES.get(config.model_type, {})
+    changes |= FIELDS.get(config.model_type, {})
+    changes = {name: value for name, value in changes.items() if value is not LEAVE}
     types = _layer_types(config, changes) if level == "all" else {}
     equal = _equal_heads(changes)
     variants = [changes | types, changes, changes | equal | types, changes | equal]

@@ -202,7 +202,26 @@ def test_a_census_goes_on_where_it_ended(tmp_path, monkeypatch, entries):
     assert asked == ["bert", "llama"]
     list(runner.run(both, cache, again=True, jobs=2))
     assert sorted(asked) == ["bert", "bert", "llama", "llama"]
-    assert len(cache.read_text().splitlines()) == 4
+    lines = [json.loads(line) for line in cache.read_text().splitlines()]
+    assert len(lines) == 4
+    assert {line["state"] for line in lines} == {runner.state()}
+
+
+def test_the_state_follows_the_sources(tmp_path, monkeypatch):
+    for name in ("__init__.py", "models/watch.py", "kernels/fused/cpp/row.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    monkeypatch.setattr(runner.attentropy, "__file__", str(tmp_path / "__init__.py"))
+    before = runner.state()
+    (tmp_path / "__init__.py").write_text("y")
+    assert runner.state() == before
+    (tmp_path / "models/watch.py").write_text('"""A docstring."""\nx  # a comment')
+    assert runner.state() == before
+    (tmp_path / "models/watch.py").write_text("y")
+    assert runner.state() != before
+    (tmp_path / "models/watch.py").write_text("x")
+    (tmp_path / "kernels/fused/cpp/row.h").write_text("y")
+    assert runner.state() != before
 
 
 @pytest.mark.parametrize(
@@ -222,8 +241,14 @@ def test_a_trial_that_dies_is_a_record(does, why, monkeypatch, entries):
 def test_the_page_counts_and_lists():
     exact = vars(census.Record("bert", "BertModel", "exact", kinds=["self"], operators=2))
     lost = vars(census.Record("a|b", verdict="unseen, named", why="2 of <x>"))
-    text = page.page([exact, lost], [vars(census.Record("timm x"))], version="5.0", listed=3)
+    exact["state"] = "0123abcd"
+    about = {"version": "5.0", "listed": 3, "now": "0123abcd"}
+    text = page.page([exact, lost], [vars(census.Record("timm x"))], **about)
     assert "2 of the 3 architectures" in text
+    assert "goes on with the rest" in " ".join(text.split())
+    plain = " ".join(text.split())
+    assert "1 with that of this tree, `0123abcd`, 2 with one of a day before" in plain
+    assert "No whole census" in plain
     assert "exact 1 of 2 (50.0%) of those with attention" in text
     assert "| bert | BertModel | self | 2 | exact |  |" in text
     assert "2 of &#60;x&#62;" in text

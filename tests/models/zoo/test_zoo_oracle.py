@@ -129,3 +129,10 @@ def test_names_of_calls(x):
     assert [(w.path, w.call) for w in must] == [(("", "0"), 1), (("", "0"), 2)]
     assert not part._forward_hooks
     assert not part._forward_pre_hooks
+
+
+@pytest.mark.parametrize(("lowest", "rows"), [(-1e10, 3), (-1e4, 3), (-1e2, 5)])
+def test_a_row_whose_logits_are_all_far_below_zero_sees_nothing(lowest, rows, x):
+    lowered = torch.tensor([0.0, 0.0, 0.0, lowest, lowest], dtype=torch.float64)[:, None]
+    must, _ = heard(Hand(lambda s: (s + lowered).softmax(-1)), x)
+    assert int((must[0].visible > 0).sum()) == 2 * rows

@@ -60,14 +60,14 @@ HALF: dict[str, dict[int, Rows]] = {
         80: {
             16: TileSizes(64, 64, 4, 3, registers=168),
             32: TileSizes(64, 64, 4, 3, registers=168),
-            64: TileSizes(64, 64, 4, 3),
+            64: TileSizes(128, 64, 4, 3),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(64, 32, 8, 2),
         },
         90: {
-            16: TileSizes(64, 64, 4, 3, registers=168),
-            32: TileSizes(64, 64, 4, 3, registers=168),
-            64: TileSizes(64, 64, 4, 3, registers=168),
+            16: TileSizes(128, 64, 8, 3, registers=128),
+            32: TileSizes(128, 64, 8, 3, registers=128),
+            64: TileSizes(128, 64, 8, 3, registers=128),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(128, 32, 8, 2),
         },
@@ -115,7 +115,8 @@ A bare forward pass computes no statistic but lse and the largest logit.
 """
 
 LADEN: dict[str, Rows] = {
-    "forward": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2)) | {256: TileSizes(64, 16, 8, 1)},
+    "forward": dict.fromkeys(WIDTHS, TileSizes(64, 64, 4, 2))
+    | {128: TileSizes(64, 32, 4, 2), 256: TileSizes(64, 16, 8, 1)},
     "queries": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2)) | {256: TileSizes(32, 16, 4, 1)},
     "keys": dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 2))
     | {128: TileSizes(64, 16, 8, 1), 256: TileSizes(16, 16, 4, 1)},

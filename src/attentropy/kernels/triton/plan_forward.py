@@ -15,7 +15,7 @@ from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.problem import Problem, padded
 
 FEW_QUERIES = 16
-LEAST_SHARE = 256
+LEAST_SHARE = 128
 INTERPRETED_PROCESSORS = 8
 
 
@@ -31,7 +31,7 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
     group = H // problem.call.k.shape[1] if decoding else 1
-    wanted = wanted_of(problem)
+    wanted = wanted_of(problem.call.computed)
     tiles = problem.tiles("decode" if decoding else "forward" if wanted else "bare forward")
 
     def blocks(block: int) -> int:
@@ -63,9 +63,9 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     return launches, written
 
 
-def wanted_of(problem: Problem) -> int:
-    """The statistics that a call asks for, as bits."""
-    return sum(bit for name, bit in BITS.items() if name in problem.call.computed)
+def wanted_of(asked: frozenset[str]) -> int:
+    """The statistics that are asked for, as bits."""
+    return sum(bit for name, bit in BITS.items() if name in asked)
 
 
 def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:
@@ -78,10 +78,24 @@ def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:
 
 def shares(problem: Problem, programs: int) -> tuple[int, int]:
     """Number of shares, and of keys in a share, such that every processor has work."""
-    wanted = 2 * processors(problem.call.q.device) // max(programs, 1)
-    count = max(1, min(wanted, problem.keys // LEAST_SHARE))
-    share = triton.cdiv(triton.cdiv(problem.keys, count), 128) * 128
-    return max(1, triton.cdiv(problem.keys, max(share, 1))), max(share, 1)
+    return cut(problem.keys, programs=programs, among=processors(problem.call.q.device))
+
+
+def cut(keys: int, *, programs: int, among: int) -> tuple[int, int]:
+    """Number of shares of the keys, and of keys in a share, for so many programs and processors.
+
+    Args:
+        keys: of a row.
+        programs: that there are with one share.
+        among: processors.
+
+    >>> cut(4096, programs=8, among=108)
+    (16, 256)
+    """
+    wanted = 2 * among // max(programs, 1)
+    count = max(1, min(wanted, keys // LEAST_SHARE))
+    share = triton.cdiv(triton.cdiv(keys, count), 128) * 128
+    return max(1, triton.cdiv(keys, max(share, 1))), max(share, 1)
 
 
 def processors(device: torch.device) -> int:

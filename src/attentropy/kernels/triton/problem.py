@@ -18,6 +18,9 @@ from attentropy.kernels.triton.device.views import (
 )
 from attentropy.kernels.triton.measured import best_sizes
 
+MAX_ROWS = 256
+"""No tile has more rows or columns."""
+
 
 def padded(width: int) -> int:
     """The power of two, at least 16, that a head of this width is padded to.
@@ -159,7 +162,9 @@ class Problem:
 
     @staticmethod
     def heads(tensor: Tensor) -> View:
-        """A [B,H,N,D] tensor as it is."""
+        """A [B,H,N,D] tensor as it is; a copy if the steps in a tile would not fit in 32 bits."""
+        if MAX_ROWS * tensor.stride(2) + MAX_ROWS * tensor.stride(3) >= 2**31:
+            tensor = tensor.contiguous()
         return View(tensor, *tensor.stride())
 
 

@@ -102,6 +102,8 @@ def _remembered(
 
 def _real(owner: "Owner") -> Tensor | None:
     """Tokens [B,N] that are no padding, as one module was told."""
+    if all(x.dim() != 2 for x in _tensors(owner)):
+        return None
     for name in PADDED:
         mask = argument(owner, name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
@@ -140,8 +142,12 @@ def from_elsewhere(queries: int, keys: int) -> bool | None:
         queries: number of queries.
         keys: number of keys.
     """
-    if torch.compiler.is_compiling():
-        return None
+    if torch.compiler.is_compiling():  # what is given to other modules may be of any kind
+        own = STATE.running[-1] if STATE.running else None
+        owner = owner_of(own)
+        if owner is None or not isinstance(own, nn.MultiheadAttention):
+            return None
+        return _told(owner, own, queries, keys)
     for module in reversed(STATE.running[-NEAR:]):
         owner = owner_of(module)
         told = None if owner is None else _told(owner, module, queries, keys)
@@ -154,10 +160,12 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     if isinstance(module, nn.MultiheadAttention):
         key = argument(owner, "key")
         return key is not None and key is not argument(owner, "query")
+    given = [x for x in _tensors(owner) if _is_sequence(x)]
+    if queries == keys and len(given) == 1 and given[0].shape[1] == keys:
+        return False  # there is no other input
     lengths = [x.shape[-2] for x in _both(owner)]
     if lengths == [queries, keys] and queries != keys:
         return True
-    given = [x for x in _tensors(owner) if _is_sequence(x)]
     for name in ELSEWHERE:
         other = argument(owner, name)
         if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:

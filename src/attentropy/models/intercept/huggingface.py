@@ -48,6 +48,8 @@ def _apply() -> registry.Undo:
 
     def get_interface(self: Any, attn_implementation: Any, default: Any) -> Callable[..., Any]:
         function = original(self, attn_implementation, default)
+        if attn_implementation == "sdpa":
+            return function
         if attn_implementation in EAGER:
             return partial(attend_eagerly, function)
         if any(name in attn_implementation for name in KERNELS):

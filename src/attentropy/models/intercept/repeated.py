@@ -7,7 +7,7 @@ and sums, and nothing else is done. Every other call takes the long way.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from attentropy.kernels.fused.summary import Summing
 from attentropy.models.intercept import verify
 from attentropy.models.intercept.arguments import in_windows, real_queries
 from attentropy.models.intercept.tracking import STATE, Tracked, owner_of
-from attentropy.models.record.accumulators import CallSizes, Owner
+from attentropy.models.record.accumulators import CallSizes, Owner, Place, Slot
 from attentropy.models.record.measures import PLACES, CountedRows, summed_rows
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
@@ -55,7 +55,6 @@ class Known:
         extent: their sizes.
         sample: how many rows are looked at key by key; None for all.
         elements: number of elements of the queries.
-        last: the mask of the last of them, and what served it.
     """
 
     kind: Hashable
@@ -63,7 +62,22 @@ class Known:
     extent: Extent
     sample: int | None
     elements: int
-    last: tuple[ModelMask | None, MaskedPlan | None] = (None, None)
+
+
+class Served(NamedTuple):
+    """How the last call of a kind was served.
+
+    Attributes:
+        mask: what its queries saw.
+        call: its number in the forward pass.
+        way: the plan.
+        slot: where its rows were added.
+    """
+
+    mask: ModelMask
+    call: int
+    way: MaskedPlan
+    slot: Slot
 
 
 def kind_of(
@@ -108,16 +122,24 @@ def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def find(module: nn.Module, kind: Hashable) -> Known | None:
-    """What is known of the calls of a kind; None if they take the long way.
+def known_of(module: nn.Module) -> dict[Hashable, Any]:
+    """What is known of the calls of a module, by kind; it outlives watches.
 
     Args:
         module: makes the calls.
+    """
+    return verify.repeated.setdefault(module, {})
+
+
+def find(owner: Owner, kind: Hashable) -> Known | None:
+    """What is known of the calls of a kind; None if they take the long way.
+
+    Args:
+        owner: the record of the module that makes them.
         kind: what `kind_of` gave.
     """
-    known = verify.repeated.get(module)
-    found = None if known is None else known.get(kind)
-    return found if isinstance(found, Known) else None
+    found = owner.known.get(kind)
+    return found if type(found) is Known else None
 
 
 def is_due(module: nn.Module, kind: Hashable) -> bool:
@@ -127,7 +149,7 @@ def is_due(module: nn.Module, kind: Hashable) -> bool:
         module: made the call.
         kind: what `kind_of` gave.
     """
-    known = verify.repeated.setdefault(module, {})
+    known = known_of(module)
     if kind in known:
         return known[kind] is SEEN_ONCE
     if len(known) >= KINDS:
@@ -151,7 +173,7 @@ def learn(module: nn.Module, kind: Hashable, way: Hashable, asked: ModelCall) ->
         if plan is not None:
             extent, elements = asked.mask.seen.extent, asked.call.q.numel()
             known = Known(kind, plan, extent, owner.recorder.sampled_rows(asked), elements)
-    verify.repeated.setdefault(module, {})[kind] = known
+    known_of(module)[kind] = known
 
 
 def _plan_of(call: Call) -> CallPlan | None:
@@ -172,19 +194,28 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     """
     if mask.blind is not None or mask.seen.added is not None or mask.seen.predicate is not None:
         return None
-    batch, heads, queries, keys, device = known.extent
+    batch, _, queries, keys, _ = known.extent
     real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
-    last, way = known.last
-    if way is None or last is not mask or way.real is not real:
-        way = _masked(known, mask, real)
-    if way.plan.library is not library.serving:
+    call = owner.count("attend") if owner.recorder.inside else 0
+    last: Served | None = owner.served.get(known)
+    if last is None or last.mask is not mask or last.call != call or last.way.real is not real:
+        last = _served(owner, known, mask, real, call)
+    if last.way.plan.library is not library.serving:
         return None
-    phase, kind = "step" if mask.step else "forward", "cross" if mask.cross else "self"
-    place = owner.counted(owner.place(phase, heads, kind=kind), inside=owner.recorder.inside)
-    slot = owner.slot_of(place, device=device)
     window = not mask.cross and (mask.slides or in_windows(batch, queries))
-    slot.describe(CallSizes(tensors[0].shape[3], keys, mask.is_causal, window))
-    return way.plan.sum(*tensors, way.summing, (slot.sums, slot.top))
+    last.slot.describe(CallSizes(tensors[0].shape[3], keys, mask.is_causal, window))
+    return last.way.plan.sum(*tensors, last.way.summing, (last.slot.sums, last.slot.top))
+
+
+def _served(owner: Owner, known: Known, mask: ModelMask, real: Tensor | None, call: int) -> Served:
+    """How a call is made and where it is added, kept for the next pass."""
+    phase, kind = "step" if mask.step else "forward", "cross" if mask.cross else "self"
+    place = Place(owner.name, call, phase, kind, "attend", known.extent.heads)
+    slot = owner.slot_of(place, device=known.extent.device)
+    served = Served(mask, call, _masked(known, mask, real), slot)
+    if mask.seen.table is None:  # else it would be kept alive
+        owner.served[known] = served
+    return served
 
 
 def _masked(known: Known, mask: ModelMask, real: Tensor | None) -> MaskedPlan:
@@ -196,6 +227,4 @@ def _masked(known: Known, mask: ModelMask, real: Tensor | None) -> MaskedPlan:
         rows = summed_rows(mask, visible, chosen, known.sample, elements=known.elements)
         summing = Summing(rows, known.extent[:3], PLACES)
         way = mask.notes[known.kind] = MaskedPlan(real, known.plan.seeing(mask.seen), summing)
-    if mask.seen.table is None:  # else it would be kept alive
-        known.last = mask, way
     return way

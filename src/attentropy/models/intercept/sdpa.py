@@ -5,9 +5,11 @@ watched or steered; a call is taken over if the innermost running module is, and
 otherwise. Its is_causal is aligned to the start: query i sees keys up to i, whatever K is.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import wraps
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -36,6 +38,11 @@ from attentropy.models.record.model_masks import (
     from_table,
 )
 
+TORCHS_OWN = "torch.distributed.tensor.experimental._context_parallel._attention"
+SPREAD = (
+    "context_parallel of torch, where a rank has only some keys; "
+    "at.steer(model, context_parallel=...) and at.ring_attend are exact"
+)
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
@@ -55,6 +62,7 @@ def _apply() -> registry.Undo:
         registry.replace(F, "scaled_dot_product_attention", taken),
         registry.replace(torch.backends.mha, "get_fastpath_enabled", _without_fast_path()),
         registry.replace(nn.TransformerEncoder, "forward", _as_nested(_PLAIN_ENCODER)),
+        registry.replace(nn.MultiheadAttention, "forward", _traceable(_PLAIN_MULTIHEAD)),
     )
 
 
@@ -69,6 +77,34 @@ def _without_fast_path() -> Callable[[], bool]:
 
 
 _PLAIN_ENCODER = nn.TransformerEncoder.forward
+_PLAIN_MULTIHEAD = nn.MultiheadAttention.forward
+
+
+def _traceable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of nn.MultiheadAttention, which torch.compile follows into its attention.
+
+    The compiler takes F.multi_head_attention_forward for one operator, and does not look inside. It
+    knows the function by its identity, so that a copy of it is followed as other code is.
+    """
+    functional = ModuleType(F.__name__)
+    vars(functional).update(vars(F))
+    vars(functional)["multi_head_attention_forward"] = _copy(F.multi_head_attention_forward)
+    followed = _copy(original, F=functional)
+
+    @wraps(original)
+    def forward(self: nn.MultiheadAttention, *args: Any, **kwargs: Any) -> Any:
+        called = followed if torch.compiler.is_compiling() else original
+        return called(self, *args, **kwargs)
+
+    return forward
+
+
+def _copy(function: Any, **names: Any) -> Callable[..., Any]:
+    """The same function with other globals of some names."""
+    known = {**function.__globals__, **names} if names else function.__globals__
+    copy = FunctionType(function.__code__, known, function.__name__, function.__defaults__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def _as_nested(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -115,6 +151,12 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         **more: Any,
     ) -> Tensor:
         module = None if STATE.computing else attending()
+        if module is not None and _is_touched(module) and _is_spread(original, query):
+            pass_by(module, SPREAD)
+            return original(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa, **more,
+            )  # fmt: skip
         kind = None
         if module is not None and not dropout_p and not more:
             options = is_causal, scale, enable_gqa
@@ -166,8 +208,10 @@ def _again(
     """What tells the call from others, and its output if such calls are known; else None."""
     attached = tracking.tracked(module)
     kind = None if attached is None else repeated.kind_of(attached, *tensors, mask, options)
-    known = None if kind is None else repeated.find(module, kind)
-    if attached is None or attached.owner is None or known is None:
+    if attached is None or attached.owner is None or kind is None:
+        return kind, None
+    known = repeated.find(attached.owner, kind)
+    if known is None:
         return kind, None
     try:
         seen = _mask(module, known.extent, mask, is_causal=options[0])
@@ -201,6 +245,15 @@ def _is_touched(module: nn.Module) -> bool:
     if attached is None:
         return False
     return attached.owner is not None or bool(attached.changes) or attached.ring is not None
+
+
+def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
+    """Does torch's own context parallelism spread the call over ranks?
+
+    It replaces the function, and gives what it calls tensors of a mesh: whichever came first.
+    """
+    patched = getattr(sys.modules.get(TORCHS_OWN), "_replaced_functions", ())
+    return original in patched or hasattr(query, "device_mesh")
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -6,7 +6,7 @@ the operator and the number of heads. Calls that differ in one of these are neve
 of a slot are allocated once and added to in place, which torch.compile takes without a graph break.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -144,6 +144,16 @@ class Slot:
         self.length = other.length
 
 
+# what an owner notes of a forward pass, and how it begins
+_OF_A_PASS: dict[str, Callable[[], Any]] = {
+    "calls": dict,
+    "softmaxes": int,
+    "given": lambda: ((), {}),
+    "real": dict,
+    "slots": dict,
+}
+
+
 @dataclass(eq=False)
 class Owner:
     """A watched module that may call attention, and its slots.
@@ -154,10 +164,13 @@ class Owner:
         kind: "self" or "cross", as its name tells; arguments of a call may tell better.
         names: of the arguments that the module takes, with their places.
         is_model: it is a transformers model.
+        is_cut: processes share its heads.
         tells_padding: its arguments may say which tokens are padding.
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
         softmaxes: number of softmax calls so far in the running call of the module.
+        known: what attentropy.models.intercept.repeated knows of its calls, by kind.
+        served: how the last call of each kind was served there.
         given: arguments of the running call of the module.
         real: queries that are no padding, as these arguments tell; by sizes of a call.
         slots: by place.
@@ -168,10 +181,13 @@ class Owner:
     kind: str = "self"
     names: Mapping[str, int] = field(default_factory=dict)
     is_model: bool = False
+    is_cut: bool = False
     tells_padding: bool = False
     ran: bool = False
     calls: dict[str, int] = field(default_factory=dict)
     softmaxes: int = 0
+    known: dict[Any, Any] = field(default_factory=dict)
+    served: dict[Any, Any] = field(default_factory=dict)
     given: tuple[Any, Any] = ((), {})
     real: dict[Any, Any] = field(default_factory=dict)
     slots: dict[Place, Slot] = field(default_factory=dict)
@@ -192,6 +208,19 @@ class Owner:
         self.given = ((), {})
         if self.real:
             self.real = {}
+
+    def notes(self) -> dict[str, Any]:
+        """What is noted of the forward pass that is running."""
+        return {name: getattr(self, name) for name in _OF_A_PASS}
+
+    def go_on(self, notes: dict[str, Any]) -> None:
+        """Note what follows for another forward pass.
+
+        Args:
+            notes: what `notes` gave when that pass was left; empty for a new one.
+        """
+        for name, new in _OF_A_PASS.items():
+            setattr(self, name, notes[name] if notes else new())
 
     def place(self, phase: str, heads: int, *, kind: str = "", operator: str = "attend") -> Place:
         """The place of the next attention call.
@@ -214,11 +243,18 @@ class Owner:
         """
         if torch.compiler.is_compiling():
             return place
-        if not inside:
-            return place._replace(call=0)
-        call = self.calls.get(place.operator, 0)
-        self.calls[place.operator] = call + 1
+        call = self.count(place.operator) if inside else 0
         return place if place.call == call else place._replace(call=call)
+
+    def count(self, operator: str) -> int:
+        """Count an attention call of a forward pass; returns its number.
+
+        Args:
+            operator: "attend" or "softmax".
+        """
+        call = self.calls.get(operator, 0)
+        self.calls[operator] = call + 1
+        return call
 
     def slot_of(self, place: Place, *, device: torch.device) -> Slot:
         """The slot of a place, made if it is not there.

@@ -27,9 +27,9 @@ class ModuleCoverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         module: its name in the model.
         status: "verified" if all its attention was recorded, and attend() reproduces it or only
-            observes it; "beside" if the model's own function serves and its softmax is recorded;
-            "partly" if some of its attention was recorded and some was not; "unseen" if none was;
-            "no attention" if it makes none itself.
+            observes it (`why` says where this was not compared); "beside" if the model's own
+            function serves and its softmax is recorded; "partly" if some of its attention was
+            recorded and some was not; "unseen" if none was; "no attention" if it makes none itself.
         why: the reason, where there is one.
         calls: number of places in which its attention was recorded.
     """
@@ -128,12 +128,25 @@ def _of(owner: "Owner", recorder: "Recorder", *, verified: Callable[[str], bool]
     if missed is not None:
         return told("partly" if places else "unseen", missed)
     if not places:
-        return told("no attention", "" if owner.ran else "it did not run")
+        return told("no attention", _unsure(recorder) if owner.ran else "it did not run")
     if beside is not None:
         return told("beside", beside)
     if all(place.operator == "softmax" for place in places):
         return told("beside", "attention computed by hand, observed at its softmax")
-    return told("verified", "" if verified(owner.name) else "compiled or not compared")
+    return told("verified", "" if verified(owner.name) else _not_compared(recorder))
+
+
+def _unsure(recorder: "Recorder") -> str:
+    """Why a module may attend though no attention was seen; "" if it does not."""
+    if recorder.verify == "never":
+        return 'none that Python shows; verify="never" looks no deeper'
+    return "" if recorder.counts else "none that Python shows; a compiled model hides the rest"
+
+
+def _not_compared(recorder: "Recorder") -> str:
+    return (
+        'not compared: verify="never"' if recorder.verify == "never" else "not compared: compiled"
+    )
 
 
 def table(rows: Iterable[ModuleCoverage]) -> "Table":

@@ -4,11 +4,13 @@ A model hands over a flag, a bool table, or a float table with a low number in p
 mask becomes an interval of keys per query wherever it is one, so that nothing of size n x n is done
 twice.
 
-One rule tells which keys a float table hides, be it by -inf, the lowest number of a type, -10000 or
--100: those to whose logit it adds at least 90 less than to the largest of the row. Their weight is
-below e^-90 of it, unless the scores themselves differ as much. Such keys do not count as visible.
-What is computed keeps the numbers of the model, except for 9000 and more, which become -inf. A row
-whose keys are all as low is as the model has it, uniform, and does not count: it sees nothing.
+One rule tells which keys a float table hides, be it by -inf, the lowest number of a type, -1e10,
+-10000 or -100: those to whose logit it adds at least 90 less than to the largest of the row. Their
+weight is below e^-90 of it, unless the scores themselves differ as much. Such keys do not count as
+visible. What is computed keeps the numbers of the model, except for 9000 and more, which become
+-inf. A row to all of whose keys it adds less than -90 sees nothing: what the model computes of it
+is kept, and it does not count. Where logits alone are known, at a softmax by hand, scores may be
+low as well: there a row sees nothing if all its logits are below -9000.
 """
 
 import threading

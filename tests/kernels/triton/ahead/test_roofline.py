@@ -2,10 +2,14 @@ from pathlib import Path
 
 import pytest
 
+from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.ahead.roofline import (
     PASSES,
     CallShape,
+    DecodeShape,
     best_time,
+    decode_markdown,
+    decode_traffic,
     flops,
     markdown,
     passed_by,
@@ -47,4 +51,24 @@ def test_every_width_of_two_byte_inputs_has_a_row():
 
 
 def test_the_docs_hold_this_table():
-    assert markdown() in (Path(__file__).parents[4] / "docs" / "gpu.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "gpu.md").read_text()
+    assert markdown() in page
+    assert decode_markdown() in page
+
+
+def test_decoding_counts_every_byte_once_and_the_states_of_shares_twice():
+    shape = DecodeShape(keys=4096, batch=1, heads=4, key_heads=1, width=64)
+    found = decode_traffic(shape, arch=80)
+    least = 2 * 4096 * 64 * 2 + 4 * (2 * 64 * 2 + 6 * 4 + 8)
+    moved = 4 * found.shares * 2 * (64 + 6) * 4
+    assert found.shares == 32
+    assert found.excess == round(1 + moved / least, 3)
+
+
+@pytest.mark.parametrize("arch", CARDS)
+@pytest.mark.parametrize("batch", [1, 2, 8, 64])
+@pytest.mark.parametrize("keys", [4096, 5000, 65536, 10**6])
+def test_decoding_fills_the_card_for_at_most_a_tenth_more_bytes(arch, batch, keys):
+    found = decode_traffic(DecodeShape(keys=keys, batch=batch), arch=arch)
+    assert found.programs >= CARDS[arch].processors
+    assert found.excess <= 1.1

@@ -8,10 +8,10 @@ import triton.language as tl
 from attentropy.core import states
 from attentropy.kernels.triton.device.logits import LOG2E
 from attentropy.kernels.triton.device.state import (
+    OCTET,
     SLOTS,
     absorb,
     absorb_safely,
-    beside,
     blind,
     empty,
     halves,
@@ -40,10 +40,11 @@ def take(s_ptr, into, ROWS: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constex
         j = tile * WIDTH + n[None, :]
         s = tl.load(s_ptr + r[:, None] * (TILES * WIDTH) + j) / 2
         seen = s > float("-inf")
-        _, _, slots = absorb(slots, s, seen, tile * WIDTH, size * LOG2E, 15, True)
+        unit = (size * LOG2E)[:, None]
+        _, _, slots = absorb(slots, s, seen, tile * WIDTH, unit, 15, True)
     m, l, t, u, c = settle(slots, size)
     held_by = (slots[5] == slots[0][:, None]) & (slots[6] >= 0)
-    first = tl.where(held_by, slots[6] + tl.arange(0, SLOTS)[None, :], 2147483647)
+    first = tl.where(held_by, slots[6] + OCTET // SLOTS * tl.arange(0, SLOTS)[None, :], 2147483647)
     top = tl.min(first, 1)
     store(into, (m, l, t, u, c, tl.where(top < 2147483647, top, -1)), r)
 
@@ -60,10 +61,12 @@ def take_safely(s_ptr, into, ROWS: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.
 
 
 @triton.jit
-def cut_and_joined(x_ptr, into, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    at = tl.arange(0, ROWS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    one, two = halves(tl.load(x_ptr + at))
-    tl.store(into + at, beside(two, one))
+def cut(x_ptr, one_ptr, two_ptr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    r = tl.arange(0, ROWS)[:, None]
+    one, two = halves(tl.load(x_ptr + r * WIDTH + tl.arange(0, WIDTH)[None, :]))
+    at = r * (WIDTH // 2) + tl.arange(0, WIDTH // 2)[None, :]
+    tl.store(one_ptr + at, one)
+    tl.store(two_ptr + at, two)
 
 
 @triton.jit
@@ -160,17 +163,21 @@ def test_slots_make_the_same_state_and_know_where_the_largest_is(tiles):
     assert torch.equal(found.top < 0, blind_row)
     width = 32 // tiles
     same_slot, same_tile = (
-        want.argmax % 8 == found.top % 8,
+        want.argmax % 8 // 2 == found.top % 8 // 2,
         want.argmax // width == found.top // width,
     )
     assert ((same_slot & same_tile) | blind_row).all()
 
 
 @interpreted
-def test_columns_are_cut_in_two_and_joined():
-    x, into = torch.randn(8, 32), torch.empty(8, 32)
-    cut_and_joined[(1,)](x, into, 8, 32)
-    assert torch.equal(into, torch.cat([x[:, 16:], x[:, :16]], 1))
+def test_columns_are_cut_in_two_and_octets_in_even_and_odd_ones():
+    x = torch.randn(8, 32)
+    one, two = torch.empty(2, 8, 16)
+    cut[(1,)](x, one, two, 8, 32)
+    assert torch.equal(torch.cat([one, two], 1), x)
+    x, one, two = x[:, :8].contiguous(), torch.empty(8, 4), torch.empty(8, 4)
+    cut[(1,)](x, one, two, 8, 8)
+    assert torch.equal(torch.stack([one, two], 2).flatten(1), x)
 
 
 @interpreted

@@ -57,6 +57,38 @@ def test_hidden_keys_are_not_counted_whatever_number_hides_them(lowest, how):
         assert 0 < row.spread < 5
 
 
+class Filled(nn.Module):
+    """Attention of a sequence that was filled up to nine tokens; those added see nothing."""
+
+    num_heads = 4
+
+    def __init__(self, lowest, how):
+        super().__init__()
+        torch.manual_seed(0)
+        self.project, self.lowest, self.how = nn.Linear(32, 96), lowest, how
+
+    def forward(self, x):
+        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        real = torch.arange(9) < 6
+        mask = torch.zeros(9, 9).masked_fill(~(real[:, None] & real), self.lowest)
+        if self.how == "torch":
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return (q @ k.mT * 8**-0.5 + mask).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("how", ["added", "torch"])
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -1e10, -1e4, -1e2])
+@torch.no_grad()
+def test_a_row_that_sees_nothing_does_not_count_whatever_number_hides_its_keys(lowest, how):
+    model, x = Filled(lowest, how), torch.randn(2, 9, 32)
+    plain = model(x)
+    with at.watch(model, sample=None) as w:
+        torch.testing.assert_close(model(x), plain)
+    # a softmax does not tell -100 for all keys of a row from low scores
+    told = how == "torch" or lowest < -1e2
+    assert {row.rows for row in w.heads()} == {2 * (6 if told else 9)}
+
+
 @pytest.mark.parametrize(("slope", "visible"), [(17.0, 6.0), (31.0, 6 - 12 / 6)])
 def test_a_bias_hides_keys_90_below_the_largest_of_a_row(slope, visible):
     class Biased(nn.Module):

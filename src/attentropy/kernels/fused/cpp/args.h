@@ -85,7 +85,7 @@ struct Places {
     ParallelFor parallel_for;
     const char *q, *k, *v;
     char* out;
-    float* rows;
+    float* rows;             // null: they are summed, and not kept
     const Summary* summary;  // what is summed over the rows; null: nothing
     double *sums, *top;      // where, in place of those of the summary
     const char* dout;        // the backward pass only, like the fields below

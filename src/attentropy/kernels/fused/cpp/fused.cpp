@@ -25,20 +25,22 @@ EXPORT void attentropy_summary(const Args* a, const Summary* s) {
     sum_rows<float>(*a, *s);
 }
 
-static Args placed(const Args& plan, const Places& at) {
+static Args placed(const Args& plan, const Places& at, float* rows) {
     Args a = plan;
     int64_t n = a.B * a.H * a.Q;
-    float* row = at.rows + 2 * n;
+    float* row = rows + 2 * n;
     for (float** to : {&a.entropy, &a.lse, &a.max_logit, &a.collision, &a.varentropy, &a.log_l})
         *to = row, row += n;
-    a.argmax = reinterpret_cast<int64_t*>(at.rows);
+    a.argmax = reinterpret_cast<int64_t*>(rows);
     a.q = at.q, a.k = at.k, a.v = at.v, a.out = at.out;
     a.dout = at.dout, a.dq = at.dq, a.dk = at.dk, a.dv = at.dv;
     a.threads = at.threads, a.parallel_for = at.parallel_for;
     return a;
 }
 EXPORT void attentropy_planned_forward(const Args* plan, const Places* at) {
-    Args a = placed(*plan, *at);
+    static thread_local std::vector<int64_t> unkept;
+    if (!at->rows) unkept.resize(4 * plan->B * plan->H * plan->Q);
+    Args a = placed(*plan, *at, at->rows ? at->rows : reinterpret_cast<float*>(unkept.data()));
     attentropy_forward(&a);
     if (!at->summary) return;
     Summary s = *at->summary;
@@ -46,7 +48,7 @@ EXPORT void attentropy_planned_forward(const Args* plan, const Places* at) {
     attentropy_summary(&a, &s);
 }
 EXPORT void attentropy_planned_backward(const Args* plan, const Places* at) {
-    Args a = placed(*plan, *at);
+    Args a = placed(*plan, *at, at->rows);
     attentropy_backward(&a);
 }
 static double thread_seconds() {

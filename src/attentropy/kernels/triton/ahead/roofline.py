@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.configs import HALF, TileSizes
+from attentropy.kernels.triton.plan_forward import cut
 
 ROW_STATISTICS_BYTES = 6 * 4 + 8
+STATE_NUMBERS = 6  # m, l, t, u, c and the argmax of a share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,62 @@ def best_time(shape: CallShape, *, arch: int, products: int, tensors: int) -> fl
     return max(flops(shape, products) / card.flops, traffic(shape, tensors) / card.bandwidth)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecodeShape:
+    """One query per head, 2-byte inputs; `heads` query heads share `key_heads` of each batch."""
+
+    keys: int
+    batch: int = 1
+    heads: int = 32
+    key_heads: int = 8
+    width: int = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeTraffic:
+    """How decoding is shared out: shares of the keys, programs, and bytes over the least of them.
+
+    The least is to read keys, values and queries and to write output and statistics, once each;
+    beside that the states of the shares are written and read. The search for the argmax reads
+    16 keys of each row and share again, from the cache.
+    """
+
+    shares: int
+    programs: int
+    excess: float
+
+
+def decode_traffic(shape: DecodeShape, *, arch: int) -> DecodeTraffic:
+    """What decoding moves on a card.
+
+    >>> decode_traffic(DecodeShape(keys=4096), arch=80)
+    DecodeTraffic(shares=16, programs=128, excess=1.033)
+    """
+    programs = shape.batch * shape.key_heads
+    shares, _ = cut(shape.keys, programs=programs, among=CARDS[arch].processors)
+    rows = shape.batch * shape.heads
+    least = 2 * 2 * programs * shape.keys * shape.width + rows * (
+        2 * 2 * shape.width + ROW_STATISTICS_BYTES
+    )
+    state = 4 * (shape.width + STATE_NUMBERS)
+    moved = 2 * rows * shares * state if shares > 1 else 0
+    return DecodeTraffic(
+        shares=shares, programs=programs * shares, excess=round(1 + moved / least, 3)
+    )
+
+
+def decode_markdown() -> str:
+    """Per batch and number of keys: shares, programs and bytes over the least, on each card."""
+    names = [f"{card.name} shares, programs, bytes" for card in CARDS.values()]
+    lines = [f"| batch | keys | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
+    for batch in (1, 8):
+        for keys in (1024, 4096, 32768, 131072):
+            found = [decode_traffic(DecodeShape(batch=batch, keys=keys), arch=a) for a in CARDS]
+            cells = [f"{x.shares}, {x.programs}, {x.excess:.3f}" for x in found]
+            lines.append(f"| {batch} | {keys} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def markdown() -> str:
     """Per width of 2-byte inputs: flop, bytes, the statistics, the bound on each card."""
     names = [card.name for card in CARDS.values()]
@@ -106,3 +164,5 @@ def _row(kernel: str, shape: CallShape, tiles: TileSizes) -> str:
 
 if __name__ == "__main__":
     print(markdown())
+    print()
+    print(decode_markdown())

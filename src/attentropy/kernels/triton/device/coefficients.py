@@ -56,24 +56,32 @@ def coefficients(
 
 
 @triton.jit
-def load_slopes(slopes, rows, alive, terms):
-    """The coefficients of rows, shaped as `rows`; a dead row gets zeros."""
-    shift = tl.load(slopes.shift + rows, mask=alive, other=0.0)
+def fetch(ptr, alive, EDGE: tl.constexpr):
+    """What stands at ptr; under EDGE zero where not alive."""
+    if EDGE:
+        return tl.load(ptr, mask=alive, other=0.0)
+    return tl.load(ptr)
+
+
+@triton.jit
+def load_slopes(slopes, rows, alive, terms, EDGE: tl.constexpr):
+    """The coefficients of rows, shaped as `rows`; a dead row, under EDGE, gets zeros."""
+    shift = fetch(slopes.shift + rows, alive, EDGE)
     log_l = tl.zeros_like(shift)
     if terms.raw is not None:
-        m = tl.load(slopes.lse + rows, mask=alive, other=0.0) * LOG2E
+        m = fetch(slopes.lse + rows, alive, EDGE) * LOG2E
     else:
-        m = tl.load(slopes.m + rows, mask=alive, other=0.0)
-        log_l = tl.load(slopes.log_l + rows, mask=alive, other=0.0)
+        m = fetch(slopes.m + rows, alive, EDGE)
+        log_l = fetch(slopes.log_l + rows, alive, EDGE)
     linear = tl.zeros_like(shift)
     if slopes.linear is not None:
-        linear = tl.load(slopes.linear + rows, mask=alive, other=0.0)
+        linear = fetch(slopes.linear + rows, alive, EDGE)
     square = tl.zeros_like(shift)
     if slopes.square is not None:
-        square = tl.load(slopes.square + rows, mask=alive, other=0.0) * (LN2 * LN2)
+        square = fetch(slopes.square + rows, alive, EDGE) * (LN2 * LN2)
     dc = tl.zeros_like(shift)
     if slopes.collision is not None:
-        dc = tl.load(slopes.collision + rows, mask=alive, other=0.0) * 2
+        dc = fetch(slopes.collision + rows, alive, EDGE) * 2
     return m, log_l, shift, linear, square, dc
 
 

@@ -10,6 +10,7 @@ from attentropy.kernels.triton.device.state import (
     COLLISION,
     ENTROPY,
     NOWHERE,
+    OCTET,
     SLOTS,
     VARENTROPY,
     absorb,
@@ -24,11 +25,11 @@ from attentropy.kernels.triton.device.tiles import (
     add_seen,
     dot,
     load,
-    load_at,
+    load_next,
     narrow,
-    places,
     product,
     spoiled,
+    walk,
 )
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
@@ -42,27 +43,24 @@ def sweep(
 ):  # fmt: skip
     """Absorb the keys from `begin` to `end` tile by tile, but for a `gap` of them at `skip`.
 
-    Without EDGE there is no gap, and pointers move on from tile to tile.
+    Without EDGE there is no gap, scales are positive, and pointers move on from tile to tile.
     """
     HIDES: tl.constexpr = EDGE or (terms.mask is not None) or (terms.bias is not None)
-    start = (begin + tl.arange(0, TILE)).to(tl.int64)
-    k_at = places(k, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_D))
-    v_at = places(v, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_V))
+    k_at, k_steps = walk(k, row[0], hk, begin, TILE, BLOCK_D)
+    v_at, v_steps = walk(v, row[0], hk, begin, TILE, BLOCK_V)
     for step in range(begin, end - gap, TILE):
         first = step + tl.where(step >= skip, gap, 0) if EDGE else step
         key = first + tl.arange(0, TILE)
         inside = key < terms.keys
         j = key[None, :]
         theirs = (row[0], hk, key.to(tl.int64), inside)
-        if EDGE:
-            k_at = places(k, theirs, tl.arange(0, BLOCK_D))
-            v_at = places(v, theirs, tl.arange(0, BLOCK_V))
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
-            if not SAFE:
-                x *= sign_of(row, terms)
         else:
-            x = dot(q_tile, tl.trans(load_at(k_at, inside, D, EDGE)), PRECISION)
+            k_tile = load_next(k, theirs, k_at, k_steps, D, BLOCK_D, EDGE)
+            x = dot(q_tile, tl.trans(k_tile), PRECISION)
+        if EDGE and not SAFE:
+            x *= sign_of(row, terms)
         s, seen, _ = final(x, row, j, terms, EDGE)
         if SAFE:
             s = s * size_of(row, terms)
@@ -76,8 +74,8 @@ def sweep(
             p = narrow(p, v.ptr.dtype.element_ty)
             acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
         else:
-            v_tile = load_at(v_at, inside, DV, EDGE)
-            acc = dot(narrow(p, v_tile.dtype), v_tile, PRECISION, acc * alpha[:, None])
+            v_tile = load_next(v, theirs, v_at, v_steps, DV, BLOCK_V, EDGE)
+            acc = dot(narrow(p, v_tile.dtype), v_tile, PRECISION, acc * alpha)
         if not EDGE:
             k_at += TILE * k.i
             v_at += TILE * v.i
@@ -86,7 +84,7 @@ def sweep(
 
 @triton.jit
 def sign_of(row, terms):
-    """The sign of the scale where logits are raw: it goes to the query, so that maxima agree.
+    """The sign of the scale where logits are raw: it goes to the scores, so that maxima agree.
 
     0 for a scale of 0, which makes all scores equal, and NaN for NaN.
     """
@@ -98,18 +96,28 @@ def sign_of(row, terms):
 
 
 @triton.jit
+def forward_of(row):
+    """1 for rows whose scale is positive, [M,1]; a dead row counts as such."""
+    return tl.where(tl.where(row[3], row[4], 1.0) > 0, 1, 0)
+
+
+@triton.jit
 def loudest_key(
-    slots, q_tile, k, hk, row, terms,
+    slots, q, ours, k, hk, row, terms,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The lowest key that has the largest logit, or -1.
 
     A slot that holds the maximum says in which tile it is; the logits of the keys of that tile that
-    share the slot are computed once more. Several slots hold it only where logits are equal.
+    share the slot, two of every octet, are computed once more. Several slots hold it only where
+    logits are equal. The queries are read again: in the loop they would take registers.
     """
     m, best, since = slots[0], slots[5], slots[6]
+    b, h, i, alive = ours
+    q_tile = load(q, (b, h, i, alive & (m > HIDDEN)), D, BLOCK_D, True)
     q_tile = q_tile.to(tl.float32)
-    start = since + tl.arange(0, SLOTS)[None, :]
+    PAIR: tl.constexpr = OCTET // SLOTS
+    start = since + PAIR * tl.arange(0, SLOTS)[None, :]
     tied = (best == m[:, None]) & (since >= 0)
     top = tl.full((BLOCK,), NOWHERE, tl.int32)
     for _turn in range(0, tl.max(tl.sum(tied.to(tl.int32), 1), 0)):
@@ -118,11 +126,12 @@ def loudest_key(
         found = lowest < NOWHERE
         value, place = tl.full((BLOCK,), HIDDEN, tl.float32), tl.full((BLOCK,), NOWHERE, tl.int32)
         for step in range(0, TILE // SLOTS):
-            key = tl.where(found, lowest, 0) + step * SLOTS
+            key = tl.where(found, lowest, 0) + step + step // PAIR * (OCTET - PAIR)
             asked = found & (key < terms.keys)
             theirs = (row[0], hk, key.to(tl.int64), asked)
             x = tl.sum(q_tile * load(k, theirs, D, BLOCK_D, True).to(tl.float32), 1)
-            s = tl.max(final(x[:, None], row, key[:, None], terms, True)[0], 1)
+            x = x[:, None] * sign_of(row, terms)
+            s = tl.max(final(x, row, key[:, None], terms, True)[0], 1)
             higher = (s > value) & asked
             value, place = tl.where(higher, s, value), tl.where(higher, key, place)
         top = tl.minimum(top, place)
@@ -212,16 +221,17 @@ def forward(
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
     ours = (b, h, i.to(tl.int64), alive)
     q_tile = load(q, ours, D, BLOCK_D, True)
-    size = tl.sum(size_of(row, terms) + tl.zeros((BLOCK, 1), tl.float32), 1)
-    if not SAFE:
-        q_tile = (q_tile * sign_of(row, terms)).to(q_tile.dtype)
-        size = tl.abs(size)
+    size = size_of(row, terms)
 
     acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     begin, end = tl.maximum(begin, split * share), tl.minimum(end, (split + 1) * share)
     whole = tl.minimum(tl.maximum(whole, begin), end)
     rest = tl.minimum(tl.maximum(rest, whole), end)
+    if not SAFE:
+        if terms.raw is not None:
+            rest = tl.where(tl.min(tl.min(forward_of(row), 1), 0) > 0, rest, whole)
+        size = tl.abs(size)
     # a scale of 0 makes all scores 0, in any unit; 0 * -inf would be NaN where a key is hidden
     unit = tl.where(size == 0, 1.0, size) * LOG2E
     if SAFE:
@@ -241,8 +251,8 @@ def forward(
     if not SAFE:
         top = tl.full((BLOCK,), -1, tl.int32)
         if ARGMAX & WANTED:
-            top = loudest_key(state, q_tile, k, hk, row, terms, D, BLOCK_D, BLOCK, TILE)
-        m, l, t, u, c = settle(state, size)
+            top = loudest_key(state, q, ours, k, hk, row, terms, D, BLOCK_D, BLOCK, TILE)
+        m, l, t, u, c = settle(state, tl.sum(size + tl.zeros((BLOCK, 1), tl.float32), 1))
         state = (m, l, t, u, c, top)
     if partial is None:
         finish(state, acc, written, None if SAFE else unsure, rows, alive, DV, BLOCK_V, WANTED)

@@ -62,7 +62,7 @@ def sweep(
         row = load_row(terms, b, h, i, alive[None, :])
         unit = row[4] * LOG2E
         rows = (b * heads + h) * terms.queries + i
-        row_slopes = load_slopes(slopes, rows, alive[None, :], terms)
+        row_slopes = load_slopes(slopes, rows, alive[None, :], terms, EDGE)
         s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))

@@ -124,7 +124,7 @@ def queries_backward(
     if SAFE:
         alive = alive & (tl.load(unsure + rows, mask=alive, other=0) > 0)
     row = load_row(terms, b, h, r[:, None], alive[:, None])
-    row_slopes = load_slopes(slopes, rows[:, None], alive[:, None], terms)
+    row_slopes = load_slopes(slopes, rows[:, None], alive[:, None], terms, True)
     ours = (b, h, r.to(tl.int64), alive)
     q_tile = load(q, ours, D, BLOCK_D, True)
     do_tile = load(dout, ours, DV, BLOCK_V, True)

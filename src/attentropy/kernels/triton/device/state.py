@@ -8,10 +8,13 @@ and the output accumulator, which scales as l does. All terms of l, u and c are 
 t negative, so nothing cancels, and a one-hot row has l = c = 1 and t = 0 exactly: the maximum is
 taken off before the unit is multiplied, so that a large common term costs no digits.
 
-While tiles come in, a row is `SLOTS` states side by side that share m, one for every eighth column
-of a tile. A matrix product leaves those in the same thread: sums over them take no exchange between
-threads. The largest logit of a slot is kept with the tile that it came from; which key of that tile
-it was is asked once, at the end (`forward.loudest_key`).
+While tiles come in, a row is `SLOTS` states side by side that share m: of every eight columns of a
+tile each slot has two that are neighbours. A matrix product leaves those in the same thread: sums
+over them take no exchange between threads. The largest logit of a slot is kept with the tile that
+it came from; which key of that tile it was is asked once, at the end (`forward.loudest_key`).
+
+The shapes are those that Triton's compiler keeps where the product left them. Weights are not cut
+up and joined again: a joined tile would be shuffled between threads on its way to the next product.
 """
 
 import triton
@@ -19,7 +22,9 @@ import triton.language as tl
 
 from attentropy.kernels.triton.device.logits import HIDDEN, LN2, LOG2E
 
-SLOTS = tl.constexpr(8)
+SLOTS = tl.constexpr(4)
+# columns that a matrix product leaves to the four threads of a row, two to each
+OCTET = tl.constexpr(8)
 # 2^-200 is 0 in float32, and 0 * -200 is 0, which 0 * -inf is not
 FLOOR = tl.constexpr(-200.0)
 # beyond every key
@@ -45,8 +50,8 @@ def empty(ROWS: tl.constexpr, WANTED: tl.constexpr):
 
 @triton.jit
 def fall_of(m, pivot, unit):
-    """(m - pivot) * unit, where m is below the pivot or was never set."""
-    return tl.maximum((m - pivot) * unit, FLOOR)
+    """(m - pivot) * unit, where m is below the pivot or was never set, [M,1]."""
+    return tl.maximum((m - pivot)[:, None] * unit, FLOOR)
 
 
 @triton.jit
@@ -62,42 +67,32 @@ def rescale(l, t, u, c, fall, alpha, WANTED: tl.constexpr):
 
 
 @triton.jit
-def by_slot(x):
-    """The columns [M,N] of a tile by slot: [M, N / SLOTS, SLOTS]."""
-    return tl.reshape(x, (x.shape[0], x.shape[1] // SLOTS, SLOTS))
+def peaks_of(r):
+    """The largest logit of every slot of a tile [M,N]: [M, SLOTS]."""
+    octet = tl.max(tl.reshape(r, (r.shape[0], r.shape[1] // OCTET, OCTET)), 1)
+    return tl.max(tl.reshape(octet, (r.shape[0], SLOTS, OCTET // SLOTS)), 2)
 
 
 @triton.jit
 def halves(x):
-    """The first and the second half of the columns."""
-    parts = tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2))
-    return tl.split(tl.permute(parts, (0, 2, 1)))
+    """The first and the second half of the columns; of an octet, the even and the odd ones."""
+    if x.shape[1] > OCTET:
+        parts = tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1))
+    else:
+        parts = tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2))
+    return tl.split(parts)
 
 
 @triton.jit
-def beside(a, b):
-    """The columns of a, and those of b after them: the inverse of `halves`."""
-    return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (a.shape[0], 2 * a.shape[1]))
-
-
-@triton.jit
-def add(sums, r, m, unit, WANTED: tl.constexpr, HIDES: tl.constexpr):
-    """The weights of logits r [M,N], and the sums of every slot with them.
-
-    SLOTS columns are done after SLOTS columns, so that few registers are taken, and each sum is a
-    chain of multiply-adds.
-    """
-    if r.shape[1] > SLOTS:
-        r1, r2 = halves(r)
-        p1, sums = add(sums, r1, m, unit, WANTED, HIDES)
-        p2, sums = add(sums, r2, m, unit, WANTED, HIDES)
-        p = beside(p1, p2)
+def add(sums, p, z, WANTED: tl.constexpr):
+    """The sums of every slot with the weights p [M,N] at distances z: chains of multiply-adds."""
+    if p.shape[1] > SLOTS:
+        p1, p2 = halves(p)
+        z1, z2 = halves(z)
+        sums = add(sums, p1, z1, WANTED)
+        sums = add(sums, p2, z2, WANTED)
     else:
         l, t, u, c = sums
-        z = (r - m) * unit
-        p = tl.exp2(z)
-        if HIDES:
-            z = tl.maximum(z, FLOOR)
         l += p
         if VARENTROPY & WANTED:
             moved = p * z
@@ -108,40 +103,46 @@ def add(sums, r, m, unit, WANTED: tl.constexpr, HIDES: tl.constexpr):
         if COLLISION & WANTED:
             c += p * p
         sums = (l, t, u, c)
-    return p, sums
+    return sums
 
 
 @triton.jit
 def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexpr):
     """Take in a tile of logits r [M,N] of the keys from `first`, some not seen if HIDES.
 
-    Hidden logits are -inf. `unit` is that of the rows, [M], and positive. Returns the unnormalised
-    weights of the tile, the factor of the accumulator, and the slots. A visible logit of -inf makes
-    t NaN unless HIDES: `absorb_safely` does not.
+    Hidden logits are -inf. `unit` is that of the rows, one number or [M,1], and positive. Returns
+    the unnormalised weights of the tile, the factor of the accumulator [M,1], and the slots. A
+    visible logit of -inf makes sums NaN unless HIDES: `absorb_safely` does not.
     """
     m, l, t, u, c, best, since = slots
+    SUMMED: tl.constexpr = (ENTROPY | VARENTROPY | COLLISION) & WANTED
     if ARGMAX & WANTED:
-        peaks = tl.max(by_slot(r), 1)
+        peaks = peaks_of(r)
         since = tl.where(peaks > best, first, since)
         best = tl.maximum(best, peaks)
         largest = tl.max(best, 1)
+    elif SUMMED:
+        # by slot, so that the compiler keeps the sums in the threads of the slots
+        largest = tl.max(peaks_of(r), 1)
     else:
         largest = tl.max(r, 1)
-    sunk = largest == HIDDEN
     if HIDES:
-        sunk = sunk & (tl.max(seen.to(tl.int32), 1) > 0)
-    m_next = tl.maximum(m, tl.where(sunk, LOWEST, largest))
+        sunk = (largest == HIDDEN) & (tl.max(seen.to(tl.int32), 1) > 0)
+        largest = tl.where(sunk, LOWEST, largest)
+    m_next = tl.maximum(m, largest)
     fall = fall_of(m, m_next, unit)
-    pivot = tl.where(m_next == HIDDEN, 0.0, m_next) if HIDES else m_next
+    pivot = (tl.where(m_next == HIDDEN, 0.0, m_next) if HIDES else m_next)[:, None]
     alpha = tl.exp2(fall)
-    if (ENTROPY | VARENTROPY | COLLISION) & WANTED:
-        sums = rescale(l, t, u, c, fall[:, None], alpha[:, None], WANTED)
-        p, sums = add(sums, r, pivot[:, None], unit[:, None], WANTED, HIDES)
-        l, t, u, c = sums
+    if SUMMED:
+        z = (r - pivot) * unit
+        p = tl.exp2(z)
+        if HIDES:
+            z = tl.maximum(z, FLOOR)
+        l, t, u, c = add(rescale(l, t, u, c, fall, alpha, WANTED), p, z, WANTED)
     else:
         # one multiply-add: that the largest may not be exactly 0 shows in no statistic
-        p = tl.exp2(r * unit[:, None] - (pivot * unit)[:, None])
-        l = l * alpha[:, None] + tl.sum(p, 1)[:, None]
+        p = tl.exp2(r * unit - pivot * unit)
+        l = l * alpha + tl.sum(p, 1)[:, None]
     return p, alpha, (m_next, l, t, u, c, best, since)
 
 
@@ -168,7 +169,7 @@ def blind(ROWS: tl.constexpr):
 def about(state, pivot):
     """The sums of a state (l, t, u, c) referred to `pivot`, and the factor of its accumulator."""
     m, l, t, u, c, _ = state
-    fall = fall_of(m, pivot, LOG2E) * LN2
+    fall = tl.maximum((m - pivot) * LOG2E, FLOOR) * LN2
     alpha = tl.exp2(fall * LOG2E)
     u = alpha * (u + fall * (2 * t + fall * l))
     return alpha * l, alpha * (t + fall * l), u, alpha * alpha * c, alpha

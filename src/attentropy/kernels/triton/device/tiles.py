@@ -43,6 +43,26 @@ def places(at, rows, d):
 
 
 @triton.jit
+def walk(at, b, h, first, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """One pointer to row `first`, and from there the steps [ROWS, BLOCK] to a tile of rows.
+
+    Tile after tile only the pointer moves on, by ROWS * at.i: that takes fewer registers than
+    pointers to all rows. `Problem.heads` sees to it that steps have 32 bits.
+    """
+    start = at.ptr + b * at.b + h * at.h + first.to(tl.int64) * at.i
+    steps = (tl.arange(0, ROWS) * at.i)[:, None] + (tl.arange(0, BLOCK) * at.j)[None, :]
+    return start, steps
+
+
+@triton.jit
+def load_next(at, rows, start, steps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, EDGE: tl.constexpr):
+    """The rows as a tile: at the `steps` from `start` that `walk` gave, or one by one if EDGE."""
+    if EDGE:
+        return load(at, rows, WIDTH, BLOCK, True)
+    return load_at(start + steps, rows[3], WIDTH, False)
+
+
+@triton.jit
 def product(
     one, ours, other, theirs, M: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr,
     PART: tl.constexpr, PRECISION: tl.constexpr,

@@ -96,7 +96,8 @@ def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
     changes = changes_of(module)
     if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
         return logits
-    refused = [why for change in changes if (why := change.not_by_softmax) is not None]
+    reasons = [change.not_by_softmax for change in changes]
+    refused = [why for why in reasons if why is not None]
     if refused or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
         leave(module, f"{BY_HAND}, where {refused[0]}" if refused else BY_HAND)
         return logits
@@ -121,7 +122,8 @@ def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> No
     layout = layout_of(module, logits, dim)
 
     def prepared(sinks: Sinks) -> Callable[[], None]:
-        return owner.recorder.prepare(owner, *_read(module, layout, logits, weights, sinks))
+        found = _read(module, layout, logits, weights, sinks)
+        return owner.recorder.prepare(owner, *owner.recorder.whole(owner, *found))
 
     if census is None:
         commit = prepared(sinks_of(module, way))

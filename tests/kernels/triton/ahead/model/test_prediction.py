@@ -7,14 +7,16 @@ import sys
 import pytest
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.kernels.triton.ahead.cases import CompiledCase
 from attentropy.kernels.triton.ahead.model.prediction import (
     PRODUCTS,
     SpeedPrediction,
     check,
     predict,
+    usual_tiles,
 )
-from attentropy.kernels.triton.ahead.model.sticks import STICKS
-from attentropy.kernels.triton.configs import WIDTHS
+from attentropy.kernels.triton.ahead.model.sticks import LADEN_STICKS, STICKS
+from attentropy.kernels.triton.configs import HALF, INTERPRETED, LADEN, WIDTHS
 from tests.kernels.triton.device.helpers import interpreted
 
 linux = pytest.mark.skipif(
@@ -42,18 +44,32 @@ def test_the_interpreter_compiles_nothing():
 
 
 def test_every_case_has_a_measuring_stick():
-    for sticks in STICKS.values():
+    for sticks in (*STICKS.values(), *LADEN_STICKS.values()):
         for kernel in PRODUCTS:
             for arch in (80, 90):
                 assert sorted(sticks[kernel][arch]) == list(WIDTHS)
 
 
+@pytest.mark.parametrize(
+    ("feature", "asked", "want"),
+    [
+        ("causal", {"entropy"}, HALF["forward"][90][64]),
+        ("causal", {"lse"}, HALF["bare forward"][90][64]),
+        ("float bias", {"entropy"}, LADEN["forward"][64]),
+    ],
+)
+def test_a_prediction_has_the_tiles_of_its_call(feature, asked, want):
+    case = CompiledCase("forward", 64, "bfloat16", INTERPRETED, feature)
+    assert usual_tiles(case, arch=90, asked=frozenset(asked)) == want
+
+
 PROGRAM = """
 import json
+from dataclasses import asdict
 from attentropy.kernels.triton.ahead.model.prediction import predict
 from attentropy.kernels.triton.configs import TileSizes
 found = predict("queries", arch={arch}, width=16, tiles=TileSizes(64, 32, 4, 2))
-print(json.dumps(found.as_dict()))
+print(json.dumps(asdict(found)))
 """
 
 
@@ -70,7 +86,7 @@ def predicted(arch):
 @pytest.mark.whole
 def test_a_kernel_is_compiled_and_compared_with_plain_flash_attention():
     found = predicted(90)
-    assert found.as_dict().keys() >= FIELDS
+    assert found.as_dict().keys() == FIELDS
     assert (found.kernel, found.arch, found.width) == ("queries", "sm_90", 16)
     assert found.waste == 1.0
     assert found.wgmma

@@ -2,7 +2,8 @@
 
 Written as short as a kernel of these three sweeps can be: lengths are multiples of the tiles, heads
 are contiguous and as wide as a power of two, and the queries come with the scale in them. Row i
-has `lse` in units of log 2 and `delta` = sum dO O.
+has `lse` in units of log 2 and `delta` = sum dO O. `pairs` is None, or a bias [Q,K] in units of
+log 2, or a bool mask [Q,K]: read for every pair.
 """
 
 import triton
@@ -20,8 +21,17 @@ def tile_at(at, first, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def laden(x, pairs, i, j, length):
+    """Logits x with what is read for every pair: a bias is added, a mask hides."""
+    if pairs is not None:
+        read = tl.load(pairs + i * length + j)
+        x = tl.where(read, x, LOWEST) if read.dtype == tl.int1 else x + read
+    return x
+
+
+@triton.jit
 def absorb(
-    acc, m, l, q, k, v, scale, begin, end, i,
+    acc, m, l, q, k, v, pairs, scale, length, begin, end, i,
     TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """The keys from `begin` to `end`; with EDGE those after the query are hidden."""
@@ -30,8 +40,13 @@ def absorb(
         x = tl.dot(q, tl.trans(tl.load(k_at)))
         if EDGE:
             x = tl.where(i[:, None] >= first + tl.arange(0, TILE)[None, :], x, LOWEST)
-        m_next = tl.maximum(m, tl.max(x, 1) * scale)
-        p = tl.exp2(x * scale - m_next[:, None])
+        if pairs is not None:
+            x = laden(x * scale, pairs, i[:, None], (first + tl.arange(0, TILE))[None, :], length)
+            m_next = tl.maximum(m, tl.max(x, 1))
+            p = tl.exp2(x - m_next[:, None])
+        else:
+            m_next = tl.maximum(m, tl.max(x, 1) * scale)
+            p = tl.exp2(x * scale - m_next[:, None])
         alpha = tl.exp2(m - m_next)
         l = l * alpha + tl.sum(p, 1)
         value = tl.load(v_at)
@@ -44,7 +59,7 @@ def absorb(
 
 @triton.jit
 def forward(
-    q, k, v, out, lse, scale, length,
+    q, k, v, out, lse, pairs, scale, length,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK queries of one head."""
@@ -58,8 +73,13 @@ def forward(
     l = tl.zeros((BLOCK,), tl.float32)
     acc = tl.zeros((BLOCK, WIDTH), tl.float32)
     scale *= LOG2E
-    acc, m, l = absorb(acc, m, l, q_tile, k, v, scale, 0, begin, i, TILE, WIDTH, False)
-    acc, m, l = absorb(acc, m, l, q_tile, k, v, scale, begin, begin + BLOCK, i, TILE, WIDTH, True)
+    acc, m, l = absorb(
+        acc, m, l, q_tile, k, v, pairs, scale, length, 0, begin, i, TILE, WIDTH, False
+    )
+    last = begin + BLOCK
+    acc, m, l = absorb(
+        acc, m, l, q_tile, k, v, pairs, scale, length, begin, last, i, TILE, WIDTH, True
+    )
     tl.store(lse + head + i, m + tl.log2(l))
     at = tile_at(out + head * WIDTH, begin, BLOCK, WIDTH)
     tl.store(at, (acc / l[:, None]).to(out.dtype.element_ty))
@@ -67,16 +87,18 @@ def forward(
 
 @triton.jit
 def add_queries(
-    g, q, do, k, v, lse, delta, begin, end, i,
+    g, q, do, k, v, lse, delta, pairs, length, begin, end, i,
     TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """The share of the keys from `begin` to `end` in the gradient of the queries."""
     k_at, v_at = tile_at(k, begin, TILE, WIDTH), tile_at(v, begin, TILE, WIDTH)
     for first in range(begin, end, TILE):
         key, value = tl.load(k_at), tl.load(v_at)
-        p = tl.exp2(tl.dot(q, tl.trans(key)) - lse[:, None])
+        j = (first + tl.arange(0, TILE))[None, :]
+        x = laden(tl.dot(q, tl.trans(key)), pairs, i[:, None], j, length)
+        p = tl.exp2(x - lse[:, None])
         if EDGE:
-            p = tl.where(i[:, None] >= first + tl.arange(0, TILE)[None, :], p, 0.0)
+            p = tl.where(i[:, None] >= j, p, 0.0)
         ds = p * (tl.dot(do, tl.trans(value)) - delta[:, None])
         g += tl.dot(ds.to(key.dtype), key)
         k_at += TILE * WIDTH
@@ -86,7 +108,7 @@ def add_queries(
 
 @triton.jit
 def queries(
-    q, k, v, dout, dq, lse, delta, length,
+    q, k, v, dout, dq, lse, delta, pairs, length,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: the gradient of BLOCK queries of one head."""
@@ -99,14 +121,17 @@ def queries(
     do = tl.load(tile_at(dout + head * WIDTH, begin, BLOCK, WIDTH))
     row, shift = tl.load(lse + head + i), tl.load(delta + head + i)
     g = tl.zeros((BLOCK, WIDTH), tl.float32)
-    g = add_queries(g, q_tile, do, k, v, row, shift, 0, begin, i, TILE, WIDTH, False)
-    g = add_queries(g, q_tile, do, k, v, row, shift, begin, begin + BLOCK, i, TILE, WIDTH, True)
+    last = begin + BLOCK
+    g = add_queries(g, q_tile, do, k, v, row, shift, pairs, length, 0, begin, i, TILE, WIDTH, False)
+    g = add_queries(
+        g, q_tile, do, k, v, row, shift, pairs, length, begin, last, i, TILE, WIDTH, True
+    )
     tl.store(tile_at(dq + head * WIDTH, begin, BLOCK, WIDTH), g.to(dq.dtype.element_ty))
 
 
 @triton.jit
 def add_keys(
-    dk, dv, k, v, q, do, lse, delta, begin, end, j,
+    dk, dv, k, v, q, do, lse, delta, pairs, length, begin, end, j,
     TILE: tl.constexpr, WIDTH: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """The share of the queries from `begin` to `end` in the gradients of keys and values."""
@@ -114,7 +139,8 @@ def add_keys(
     for first in range(begin, end, TILE):
         i = first + tl.arange(0, TILE)
         query, dout = tl.load(q_at), tl.load(do_at)
-        p = tl.exp2(tl.dot(k, tl.trans(query)) - tl.load(lse + i)[None, :])
+        x = laden(tl.dot(k, tl.trans(query)), pairs, i[None, :], j[:, None], length)
+        p = tl.exp2(x - tl.load(lse + i)[None, :])
         if EDGE:
             p = tl.where(i[None, :] >= j[:, None], p, 0.0)
         dv += tl.dot(p.to(dout.dtype), dout)
@@ -127,7 +153,7 @@ def add_keys(
 
 @triton.jit
 def keys(
-    q, k, v, dout, dk, dv, lse, delta, length,
+    q, k, v, dout, dk, dv, lse, delta, pairs, length,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """One program: the gradients of BLOCK keys and values of one head."""
@@ -144,10 +170,12 @@ def keys(
     gv = tl.zeros((BLOCK, WIDTH), tl.float32)
     middle = begin + BLOCK
     gk, gv = add_keys(
-        gk, gv, k_tile, v_tile, q, dout, lse, delta, begin, middle, j, TILE, WIDTH, True
-    )
+        gk, gv, k_tile, v_tile, q, dout, lse, delta, pairs, length, begin, middle, j,
+        TILE, WIDTH, True,
+    )  # fmt: skip
     gk, gv = add_keys(
-        gk, gv, k_tile, v_tile, q, dout, lse, delta, middle, length, j, TILE, WIDTH, False
-    )
+        gk, gv, k_tile, v_tile, q, dout, lse, delta, pairs, length, middle, length, j,
+        TILE, WIDTH, False,
+    )  # fmt: skip
     tl.store(tile_at(dk + head * WIDTH, begin, BLOCK, WIDTH), gk.to(dk.dtype.element_ty))
     tl.store(tile_at(dv + head * WIDTH, begin, BLOCK, WIDTH), gv.to(dv.dtype.element_ty))

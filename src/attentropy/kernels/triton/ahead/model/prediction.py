@@ -4,28 +4,42 @@ Both come from the same compiler and run on the same model, so that their ratio 
 either of them: `docs/gpu.md` has what is known of the model's error.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 
 from attentropy.core.errors import ArgumentError
 from attentropy.core.results import COMPUTED
-from attentropy.kernels.triton.ahead.cases import DTYPES, LENGTH, CompiledCase, launch_of
+from attentropy.kernels.triton.ahead.cases import (
+    DTYPES,
+    LENGTH,
+    CompiledCase,
+    launch_of,
+    problem,
+)
 from attentropy.kernels.triton.ahead.compiling import ProgramUsage, compile_for, disassembled
 from attentropy.kernels.triton.ahead.model import plain
 from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.ahead.model.figures import Figures, TurnWork, figures
 from attentropy.kernels.triton.ahead.model.sass import parse
-from attentropy.kernels.triton.ahead.model.sticks import STICKS
-from attentropy.kernels.triton.configs import WIDTHS, TileSizes
+from attentropy.kernels.triton.ahead.model.sticks import LADEN_STICKS, STICKS
+from attentropy.kernels.triton.configs import INTERPRETED, WIDTHS, TileSizes
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.measured import best_sizes
+from attentropy.kernels.triton.plan_forward import wanted_of
 
 PRODUCTS = {"forward": 2, "queries": 3, "keys": 4}
 """Matrix products of a sweep, each of D multiply-adds per pair."""
 # a float32 product is three of tf32, which run at half the rate of bfloat16
 TRIPLE = 3
+
+REPORTED = (
+    "kernel", "arch", "width", "dtype", "percent", "plain_percent", "ratio", "waste", "wgmma",
+    "registers", "spilled",
+)  # fmt: skip
+PAIRS = {"float bias": torch.float32, "bool mask": torch.bool}
+"""What features read for every pair; the plain kernel beside them reads the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +52,10 @@ class SpeedPrediction:
         width: of the heads.
         dtype: of the inputs.
         tiles: block x tile, warps, stages.
-        percent: of the peak of the tensor cores; causal attention, all statistics.
-        plain_percent: that of plain flash attention without statistics.
+        percent: of the peak of the tensor cores; causal attention and all statistics if not asked
+            otherwise.
+        plain_percent: that of plain flash attention without statistics, which reads what the
+            kernel reads.
         ratio: percent / plain_percent.
         limit: the unit that would be busy longest.
         per_pair: instructions that a pair of query and key takes of a thread.
@@ -67,8 +83,8 @@ class SpeedPrediction:
     programs: int
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return asdict(self)
+        """The fields of the JSON of `attentropy bench --predict`: REPORTED."""
+        return {name: getattr(self, name) for name in REPORTED}
 
 
 def predict(
@@ -95,10 +111,12 @@ def predict(
     check(arch=arch, width=width, dtype=dtype)
     padded = min(n for n in WIDTHS if n >= width)
     precise = dtype == "float32"
-    tiles = tiles or best_sizes(kernel, arch=arch, width=padded, precise=precise, laden=False)
+    tiles = tiles or usual_tiles(
+        CompiledCase(kernel, width, dtype, INTERPRETED, feature), arch=arch, asked=asked
+    )
     launch = launch_of(CompiledCase(kernel, width, dtype, tiles, feature), asked=asked)
     used, found = figures_of(launch, kernel=kernel, width=width, arch=arch, precise=precise)
-    stick = plain_figures(kernel, arch, padded, dtype)
+    stick = plain_figures(kernel, arch, padded, dtype, PAIRS.get(feature))
     share = width / padded  # a plain kernel pads too
     return SpeedPrediction(
         kernel=kernel,
@@ -117,6 +135,22 @@ def predict(
         spilled=used.spilled,
         programs=found.programs,
     )
+
+
+def usual_tiles(case: CompiledCase, *, arch: int, asked: frozenset[str]) -> TileSizes:
+    """The tile sizes that a case has on a card, in place of its own.
+
+    Args:
+        case: kernel, width, dtype and feature.
+        arch: compute capability of the card.
+        asked: the statistics that the forward pass computes.
+    """
+    made = problem(case)
+    bare = case.kernel == "forward" and not wanted_of(asked)
+    return best_sizes(
+        "bare forward" if bare else case.kernel, arch=arch, width=made.width,
+        precise=made.precise, laden=made.laden,
+    )  # fmt: skip
 
 
 def check(*, arch: int, width: int, dtype: str) -> None:
@@ -159,7 +193,9 @@ def figures_of(
 
 
 @cache
-def plain_figures(kernel: str, arch: int, width: int, dtype: str) -> Figures:
+def plain_figures(
+    kernel: str, arch: int, width: int, dtype: str, pairs: torch.dtype | None = None
+) -> Figures:
     """What the model says of plain flash attention.
 
     Args:
@@ -167,13 +203,16 @@ def plain_figures(kernel: str, arch: int, width: int, dtype: str) -> Figures:
         arch: 80 or 90.
         width: of the heads, a power of two.
         dtype: of the inputs.
+        pairs: of what is read for every pair, if anything is.
     """
-    tiles = STICKS[dtype == "float32"][kernel][arch][width]
-    launch = plain_launch(kernel, width, DTYPES[dtype], tiles)
+    tiles = (STICKS if pairs is None else LADEN_STICKS)[dtype == "float32"][kernel][arch][width]
+    launch = plain_launch(kernel, width, DTYPES[dtype], tiles, pairs)
     return figures_of(launch, kernel=kernel, width=width, arch=arch)[1]
 
 
-def plain_launch(kernel: str, width: int, dtype: torch.dtype, tiles: TileSizes) -> Launch:
+def plain_launch(
+    kernel: str, width: int, dtype: torch.dtype, tiles: TileSizes, pairs: torch.dtype | None = None
+) -> Launch:
     """Plain flash attention of 128 heads: the launch of one sweep.
 
     Args:
@@ -181,11 +220,13 @@ def plain_launch(kernel: str, width: int, dtype: torch.dtype, tiles: TileSizes) 
         width: of the heads, a power of two.
         dtype: of the inputs.
         tiles: of the sweep.
+        pairs: of what is read for every pair, if anything is.
     """
     heads, length = 128, LENGTH
     x = torch.empty(heads, length, width, dtype=dtype, device="meta")
     row = torch.empty(heads, length, device="meta")
     args: dict[str, object] = {"q": x, "k": x, "v": x, "lse": row, "length": length, "WIDTH": width}
+    args["pairs"] = pairs and torch.empty(length, length, dtype=pairs, device="meta")
     if kernel == "forward":
         args |= {"out": x, "scale": 0.125}
     else:

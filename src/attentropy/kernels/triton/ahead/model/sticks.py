@@ -59,3 +59,15 @@ _SMALL = dict.fromkeys((16, 32, 64, 128, 256), TileSizes(64, 32, 4, 2)) | {
 }
 STICKS = {False: _HALF, True: {kernel: {80: _SMALL, 90: _SMALL} for kernel in _HALF}}
 """By whether inputs are float32 (multiplied in tf32), kernel, architecture and width."""
+
+_WIDE = {128: TileSizes(128, 32, 8, 2), 256: TileSizes(64, 32, 8, 1)}
+_PAIRS: dict[str, Rows] = {
+    "forward": dict.fromkeys((16, 32, 64), TileSizes(64, 32, 4, 2)) | _WIDE,
+    "queries": dict.fromkeys((16, 32, 64), TileSizes(64, 64, 4, 2)) | _WIDE,
+    "keys": dict.fromkeys((16, 32, 64), TileSizes(64, 64, 4, 2)) | _WIDE,
+}
+LADEN_STICKS = {
+    False: {kernel: {80: rows, 90: rows} for kernel, rows in _PAIRS.items()},
+    True: STICKS[True],
+}
+"""As STICKS, where something is read for every pair; only those 64 wide were compared."""
