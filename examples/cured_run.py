@@ -4,6 +4,8 @@ Trains a decoder of bytes of 494,000 parameters three times: at a healthy rate, 
 rises to 0.1, and with that rate and an alarm that clips the logits when it rings.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -19,12 +21,14 @@ def silent(alert: Alert, monitor: at.Monitor) -> None:
     """Rings are printed below."""
 
 
-def train(rates: list[float], alarm: LogitGrowth) -> tuple[list[float], at.Monitor]:
+def train(
+    rates: list[float], alarm: LogitGrowth, *, loggers: Sequence[Callable[..., None]] = ()
+) -> tuple[list[float], at.Monitor]:
     """The loss of every step, and the monitor that watched one step in five."""
     torch.manual_seed(0)
     text, model, losses = torch.tensor(list(sample_bytes())), PlainModel(KINDS["decoder"]), []
     optimizer = torch.optim.Adam(model.parameters())
-    with at.Monitor(model, every=5, loggers=[], alarms=[alarm]) as monitor:
+    with at.Monitor(model, every=5, loggers=list(loggers), alarms=[alarm]) as monitor:
         for rate in rates:
             starts = torch.randint(len(text) - LENGTH - 1, (BATCH, 1))
             ids = text[starts + torch.arange(LENGTH + 1)]

@@ -184,3 +184,11 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
     db.close()
     with pytest.raises(RunError, match="has version 99; this attentropy reads 4"):
         runstore.read("old")
+
+
+def test_a_store_can_be_closed_twice(tmp_path):
+    store = RunStore(tmp_path / "run.db")
+    store.close()
+    store.close()
+    with RunStore(tmp_path / "run.db")._writing():  # others may write it
+        pass

@@ -57,7 +57,7 @@ class RunStore:
     def __init__(
         self, path: str | Path | None = None, *, notes: dict[str, Any] | None = None
     ) -> None:
-        self.path = place(path)
+        self.path, self._closed = place(path), False
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _check(self.path)
         self._owner = Ownership(self.path)
@@ -110,7 +110,10 @@ class RunStore:
             self._db.execute("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?)", values)
 
     def close(self) -> None:
-        """Mark the run as finished, and let others write it."""
+        """Mark the run as finished, and let others write it; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             with self._writing():
                 self._note("finished", time.time())
