@@ -12,7 +12,7 @@ LogLength HoldEntropy position_ids tokenizer Parquet Monitor
 Python JavaScript English FlexAttention cuDNN flash
 attention transformers pickle hub npy pyarrow
 json csv parquet html list factory package module scan text Ctrl beta gamma sqrt
-clip clip sum MiB scores theory noise scales extend
+clip torchrun sum MiB scores theory noise scales extend
 """
 LATIN = frozenset(_LATIN.split())
 # What may lack a translation: little, so that another's new sentence can land before its Chinese
