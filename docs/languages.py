@@ -93,6 +93,7 @@ TITLES = {
     "Results of the lab": "实验结果",
     "Models, tried": "试过的模型",
     "Examples": "示例",
+    "Gallery": "图库",
     "Glossary": "术语表",
     "Contributing": "参与开发",
     "Architecture": "架构",
