@@ -17,7 +17,7 @@ COMMANDS = re.findall(r"```sh\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
 
 
 def test_there_are_commands():
-    assert len(COMMANDS) == 3
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Every layer in train and eval, compiled, checkpointed, under autocast, copied, saved."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -96,3 +97,15 @@ def test_an_empty_batch_and_an_empty_sequence(layer):
         if shape[1] == 0 and isinstance(getattr(layer, "scale", None), nn.AdaptiveScale):
             continue
         assert layer(torch.zeros(shape)).out.shape == shape
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_first_call_of_its_shape_is_recomputed_alike(watched):
+    """Checkpointing counts what is saved: no shortcut may be taken the second time."""
+    layer = at.nn.MultiheadAttention(16, 2, mask=at.causal)
+    fresh = torch.randn(1, 41 + watched, 16, requires_grad=True)
+    with at.watch(layer) if watched else nullcontext():
+        checkpoint(lambda u: layer(u).out, fresh, use_reentrant=False).square().sum().backward()
+    got, fresh.grad = fresh.grad, None
+    layer(fresh).out.square().sum().backward()
+    torch.testing.assert_close(got, fresh.grad)

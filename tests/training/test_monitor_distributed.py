@@ -8,6 +8,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import attentropy as at
+from attentropy.models.record.measures import ROWS
+from attentropy.models.record.sampled import SAMPLED
 from attentropy.training import runstore
 from attentropy.training.alarms import NotFinite, clip, stop
 from tests.models.test_watch import CAUSAL, Model
@@ -87,3 +89,47 @@ def test_the_first_process_alone_warns():
     first, second = spawn(warned, 2)
     assert first == ["attentropy, step 0: the loss is not finite"]
     assert second == []
+
+
+def counted(rank):
+    """Collectives and their bytes at each step, and what was still under way after it."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Model().train())
+    names = ("all_gather", "all_gather_object", "all_reduce", "broadcast", "reduce_scatter")
+    plain = {name: getattr(torch.distributed, name) for name in names}
+    calls = []
+
+    def counting(name):
+        def call(*given, **options):
+            size = given[1].nbytes if name == "all_gather" else 0
+            calls.append((name, size, options.get("async_op", False)))
+            return plain[name](*given, **options)
+
+        return call
+
+    monitor = at.Monitor(model, every=2, loggers=[], alarms=[NotFinite()])
+    for name in names:
+        setattr(torch.distributed, name, counting(name))
+    found = []
+    for _ in range(7):
+        model(torch.randn(1, 11, 32), CAUSAL).square().mean().backward()
+        calls.clear()
+        told = monitor.step(loss=1.0)
+        found.append((list(calls), told is not None, monitor._pending is not None))
+    for name in names:
+        setattr(torch.distributed, name, plain[name])
+    monitor.close()
+    torch.distributed.barrier()
+    return found
+
+
+def test_a_sample_is_one_message_that_nothing_waits_for():
+    first, second = spawn(counted, 2)
+    assert first == second
+    heads, layers = 4, 2
+    each = heads**2 + (len(ROWS) + len(SAMPLED) + 1) * heads + 4 + 5  # and a flag for each name
+    size = 8 * (1 + layers * each + 2 + 3)  # is a name new?; whether to stop, and the loss
+    sent = [("all_gather", size, True)]
+    # names are agreed on once, when the first sample arrives
+    assert [name for name, _, _ in first[1][0]] == ["all_gather_object", "all_gather"]
+    assert first[2:] == [(sent, False, True), ([], True, False)] * 2 + [(sent, False, True)]

@@ -126,6 +126,8 @@ def _in_memory(q: Tensor, k: Tensor, v: Tensor) -> bool:
         return False
     if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
         return False
+    if torch.is_grad_enabled() and torch._C._autograd._top_saved_tensors_default_hooks(True):
+        return False  # checkpointing: a recomputation has to save what the first call saved
     if forward_ad._current_level >= 0:
         return False
     return _is_plain(q) and _is_plain(k) and _is_plain(v)

@@ -91,13 +91,12 @@ def ring_attend(
     run = partial(attention.run, kernel=kernel)
     way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
     if kernel != "auto":
-        _check_kernel(way, kernel)
+        _check_kernel(way, route, kernel)
     return skipped("ring_attend()", lambda: attended(call, ring.attend(way)))
 
 
-def _check_kernel(way: ring.Journey, kernel: str) -> None:
+def _check_kernel(way: ring.Journey, route: GatherRoute | RingRoute, kernel: str) -> None:
     """Raise if the kernel does not serve this rank's own block, before anything is sent."""
-    route = way.route
     own = route.layout.runs(route.keys, ranks=route.peers.size, rank=route.peers.rank)
     for part in way.parts(own, way.call.k, way.call.v):
         choose(part.call, kernel)

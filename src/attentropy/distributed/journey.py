@@ -16,12 +16,14 @@ from torch import Tensor
 from attentropy.core.call import Call, Rows, replace_tensors
 from attentropy.core.visibility import Limits, Span
 from attentropy.core.weights import L1, L2, Kernelised, Linear, ReluSquared, Weights, own
+from attentropy.distributed.cache import StayRoute
 from attentropy.distributed.failures import telling
 from attentropy.distributed.merging import Kept, Merging, StateMerging, SumMerging
 from attentropy.distributed.parts import RowRun, cut
 from attentropy.distributed.transport import GatherRoute, RingRoute
 from attentropy.kernels.autograd import once
 
+Route = RingRoute | GatherRoute | StayRoute
 _INPUTS = ("q", "k", "v", "scale", "bias", "relative", "additive")
 _SLICED = ("q", "k", "v", "scale", "bias")
 
@@ -42,7 +44,7 @@ class Journey:
     call: Call
     runs: tuple[RowRun, ...]
     limits: tuple[Limits, ...]
-    route: RingRoute | GatherRoute
+    route: Route
     kernel: Callable[[Call], Rows]
     merging: Merging
 
@@ -85,7 +87,7 @@ def journey(
     rows: tuple[range, ...],
     *,
     shift: int,
-    route: RingRoute | GatherRoute,
+    route: Route,
     kernel: Callable[[Call], Rows],
 ) -> Journey:
     """The journey of a call whose rows are these queries of the whole sequence.
@@ -136,7 +138,7 @@ def attend(way: Journey) -> Rows:
 class _Travelling(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, way: Journey, *inputs: Tensor | None) -> Kept:
-        kept = _forward(way)
+        kept = held(way)
         ctx.way = replace(way, call=replace_tensors(way.call, dict.fromkeys(_INPUTS)))
         ctx.save_for_backward(*inputs, *kept)
         ctx.mark_non_differentiable(*kept[way.merging.sums :])
@@ -169,13 +171,17 @@ def _wide(call: Call) -> torch.dtype:
     return torch.float64 if call.q.dtype == torch.float64 else torch.float32
 
 
-def _told(route: RingRoute | GatherRoute) -> AbstractContextManager[None]:
+def _told(route: Route) -> AbstractContextManager[None]:
     """Others hear of what is raised here; those of a ring wait for messages of this rank."""
     return telling(route.peers.group, hang_up=isinstance(route, RingRoute))
 
 
-def _forward(way: Journey) -> Kept:
-    """What merging keeps of all parts, in float32 or better."""
+def held(way: Journey) -> Kept:
+    """What merging keeps of all parts, in float32 or better.
+
+    Args:
+        way: the journey.
+    """
     call, merging = way.call, way.merging
     like = call.q.new_empty(0, dtype=_wide(call))
 

@@ -95,7 +95,7 @@ class StateMerging:
             width: of values.
             like: a tensor of the dtype and device wanted.
         """
-        return _kept(blind(shape, width, like=like))
+        return kept_of(blind(shape, width, like=like))
 
     def add(self, kept: Kept, call: Call, rows: Rows, *, first: int) -> Kept:
         """Merge two row states.
@@ -107,7 +107,7 @@ class StateMerging:
             first: index of its first key.
         """
         part = unread(attended(call, rows), log_l=rows.log_l, first=first)
-        return _kept(merge(_state(kept), part))
+        return kept_of(merge(state_of(kept), part))
 
     def added(self, kept: Kept, call: Call, rows: Rows) -> Kept:
         """The sums of the part about the maximum of the whole.
@@ -118,7 +118,7 @@ class StateMerging:
             rows: what a kernel gave for it.
         """
         part = unread(attended(call, rows), log_l=rows.log_l)
-        return _kept(rescaled(part, _state(kept).m))[: self.sums]
+        return kept_of(rescaled(part, state_of(kept).m))[: self.sums]
 
     def rows(self, call: Call, kept: Kept) -> Rows:
         """Read the row state.
@@ -127,18 +127,28 @@ class StateMerging:
             call: of the whole.
             kept: what was kept of it.
         """
-        state = _state(kept)
+        state = state_of(kept)
         out, s = read(state)
         log_l = state.l.detach().masked_fill(state.l == 0, 1.0).log()
         wide = (s.entropy, s.lse, s.max_logit, s.argmax, s.collision)
         return Rows(out.to(call.v.dtype), *wide, log_l=log_l, varentropy=s.varentropy)
 
 
-def _kept(state: RowState) -> Kept:
+def kept_of(state: RowState) -> Kept:
+    """What StateMerging keeps of rows.
+
+    Args:
+        state: of the rows.
+    """
     return state.l, state.t, state.u, state.c, state.o, state.m, state.visible, state.argmax
 
 
-def _state(kept: Kept) -> RowState:
+def state_of(kept: Kept) -> RowState:
+    """The state of rows.
+
+    Args:
+        kept: what StateMerging keeps of them.
+    """
     l, t, u, c, o, m, visible, argmax = kept
     return RowState(m, l, t, u, c, o, visible, argmax)
 

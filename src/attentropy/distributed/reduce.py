@@ -5,6 +5,7 @@ sample, started at once and waited for when the result is read. A process that r
 takes part with nothing. Names that some process meets for the first time are agreed on once.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,12 +73,18 @@ class Reducer:
     Args:
         group: as in ring_attend().
         device: where messages are made; the GPU for NCCL and the CPU otherwise if not given.
+
+    Attributes:
+        names: of what this process has, in its order.
+        order: the names of all processes, in the same order on each, since they agreed last.
     """
 
     def __init__(self, *, group: Group = None, device: torch.device | str | None = None) -> None:
         self.peers: Peers = peers(group)
         self.device = _device(self.peers) if device is None else torch.device(device)
         self.shapes: Shapes = {}
+        self.names: list[str] = []
+        self.order: list[str] = []
 
     def start(self, totals: Totals) -> "Pending":
         """Send this process's totals on their way; `result()` of what it returns waits.
@@ -108,7 +115,9 @@ class Reducer:
             totals: of this process.
         """
         known: Shapes = {}
-        for theirs in _everyone(self.peers, self.shapes | totals.shapes()):
+        everyone = _everyone(self.peers, (self.shapes | totals.shapes(), self.names))
+        self.order = _in_order([names for _, names in everyone])
+        for theirs, _ in everyone:
             for name, shape in theirs.items():
                 if known.setdefault(name, shape) != shape:
                     raise DistributedError(
@@ -194,7 +203,21 @@ def _unpacked(x: Tensor, shapes: Shapes) -> Totals:
     return Totals(**found)
 
 
-def _everyone(me: Peers, value: Shapes) -> list[Shapes]:
+def _in_order(lists: list[list[str]]) -> list[str]:
+    """The names of all lists: in the order that all have them, or else by name, 2 before 10."""
+    if all(names == lists[0] for names in lists):
+        return lists[0]
+    every = {name for names in lists for name in names}
+    return sorted(every, key=_by_number)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Orders names as people count: layers.2 before layers.10."""
+    parts = re.split(r"(\d+)", name)
+    return [(len(part) if part.isdigit() else 0, part) for part in parts]
+
+
+def _everyone(me: Peers, value: Any) -> list[Any]:
     """The value of every rank."""
     if me.size == 1:
         return [value]

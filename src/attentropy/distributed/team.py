@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch.distributed as dist
 
@@ -20,6 +20,29 @@ from attentropy.distributed.groups import Peers
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Run(Protocol):
+    """How a process works on its items: gives work(item) of each, in their order."""
+
+    def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
+        """The results.
+
+        Args:
+            work: what to do with an item.
+            items: of this process.
+        """
+        ...
+
+
+def in_turn(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """work(item) of each item, one after the other.
+
+    Args:
+        work: what to do with an item.
+        items: of this process.
+    """
+    return (work(item) for item in items)
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,8 @@ class Team:
         self,
         work: Callable[[T], R],
         items: Iterable[T],
+        *,
+        run: Run = in_turn,
     ) -> list[R]:
         """[work(item) for item in items], the items shared out over the ranks.
 
@@ -64,11 +89,12 @@ class Team:
             work: a function that gives the same for an item on every rank; what it returns is
                 pickled.
             items: the same on every rank.
+            run: how a rank works on its items.
         """
         todo = list(items)
         if self.size == 1:
-            return [work(item) for item in todo]
-        shares = self.gather(_share(work, todo[self.peers.rank :: self.size]))
+            return list(run(work, todo))
+        shares = self.gather(_share(work, self.share(todo), run=run))
         failed = [
             (rank + len(share.values) * self.size, share.failure)
             for rank, share in enumerate(shares)
@@ -77,6 +103,14 @@ class Team:
         if failed:
             raise min(failed, key=lambda pair: pair[0])[1]
         return [shares[i % self.size].values[i // self.size] for i in range(len(todo))]
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """The items that this rank works on.
+
+        Args:
+            items: the same on every rank.
+        """
+        return items[self.peers.rank :: self.size]
 
     def of_first(self, make: Callable[[], R]) -> R:
         """What `make` gives on the first rank, on every rank; so is what it raises.
@@ -140,11 +174,11 @@ ALONE = Team(Peers(None, 0, 1))
 """This process alone."""
 
 
-def _share(work: Callable[[T], R], items: Sequence[T]) -> _DoneShare[R]:
+def _share(work: Callable[[T], R], items: Sequence[T], *, run: Run = in_turn) -> _DoneShare[R]:
     values: list[R] = []
     try:
-        for item in items:
-            values.append(work(item))
+        for value in run(work, items):
+            values.append(value)
     except DistributedError:
         raise
     except Exception as error:

@@ -174,13 +174,18 @@ def _judged(
     training = model.training
     model.eval()
     try:
-        whole = each_row(lambda row: token_losses(model, row)[:, -last:], rows, team=team)
+        whole = each_row(model, lambda row: token_losses(model, row)[:, -last:], rows, team=team)
         cut = each_row(
-            lambda row: truncated_losses(model, row, trained=trained, last=last), rows, team=team
+            model,
+            lambda row: truncated_losses(model, row, trained=trained, last=last),
+            rows,
+            team=team,
         )
         handle = steer(model, plan)
         try:
-            after = each_row(lambda row: token_losses(model, row)[:, -last:], rows, team=team)
+            after = each_row(
+                model, lambda row: token_losses(model, row)[:, -last:], rows, team=team
+            )
         finally:
             handle.undo()
     except UnsupportedError:  # nothing is predicted

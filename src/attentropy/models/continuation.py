@@ -34,7 +34,7 @@ def continued(model: nn.Module, ids: Tensor, count: int) -> tuple[Tensor, list[T
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ArgumentError("count", "an integer >= 1", repr(count))
-    text, watch = ids.view(1, -1).to(device_of(model)), Watch(model, sample=1)
+    text, watch = ids.view(1, -1).to(device_of(model)), Watch(model, sample=1).of_all_heads()
     with torch.no_grad(), watch:
         found = _generated(model, text, count) if _generates(model) else _read(watch, text, count)
     return found[0].cpu(), watch.tokens()

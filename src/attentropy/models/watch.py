@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
@@ -45,11 +45,15 @@ from attentropy.models.record.coverage import ModuleCoverage, covered
 from attentropy.models.record.profile import Profile, profiles
 from attentropy.models.record.recorder import Recorder, listed
 from attentropy.models.record.rows import HeadRow
+from attentropy.models.tensor_parallel import shared_heads
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from attentropy.models.generated import TokenRow
+
+
+W = TypeVar("W", bound="Watch")
 
 
 class NothingRecorded(AttentropyError, RuntimeError):
@@ -222,6 +226,15 @@ class Watch:
         if self.recorder.generation is not None:
             self.recorder.generation.clear()
 
+    def of_all_heads(self: W) -> W:
+        """Record the heads of all processes on each, where processes share them.
+
+        Every process then makes the same calls while it is watched, and waits for the others in
+        each: `reduce` costs less, and seeks twins within a process.
+        """
+        self.recorder.together = shared_heads(self.model)
+        return self
+
     @property
     def running(self) -> bool:
         """True between start() and stop()."""
@@ -268,6 +281,7 @@ class Watch:
             kind="cross" if cross else "self",
             names=names,
             is_model=is_model,
+            is_cut=candidates.is_cut(module),
             tells_padding=told,
             known=repeated.known_of(module),
         )

@@ -41,14 +41,16 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float, *, group: Group = No
     if not isinstance(module, MultiheadAttention | EntropyInvariantAttention):
         rule = "a MultiheadAttention or EntropyInvariantAttention"
         raise ArgumentTypeError("qk_clip_: module", rule, type(module).__name__)
-    _refuse(module)
+    reason = clip_reason(module)
+    if reason:
+        raise UnsupportedError(f"qk_clip_ {reason}")
     mine = _largest(stats, module.num_heads)
     largest = torch.stack(peers(group).gather(mine)).amax(0)
     if not bool((largest < torch.inf).all()):
         raise ArgumentError("qk_clip_: the largest logits", "below inf, not NaN", largest.tolist())
     factor = limit / largest.clamp(min=limit)
-    for parameter, by in _by_rows(module, factor):
-        _times(parameter, by)
+    for parameter, by in projection_factors(module, factor):
+        scale_rows_(parameter, by)
     return factor
 
 
@@ -63,29 +65,49 @@ def _largest(stats: Stats, heads: int) -> Tensor:
     return rows.amax(1) if rows.shape[1] else rows.new_full((heads,), -torch.inf)
 
 
-def _refuse(module: nn.Module) -> None:
+def clip_reason(module: MultiheadAttention | EntropyInvariantAttention) -> str:
+    """Why the projections of a layer cannot be clipped; "" if they can.
+
+    Args:
+        module: the layer.
+    """
     if isinstance(module, EntropyInvariantAttention):
-        return
+        return ""
     if parametrize.is_parametrized(module):
-        raise UnsupportedError("qk_clip_ does not take parametrised projections (sigma_reparam)")
-    assert isinstance(module, MultiheadAttention)
+        return "does not take parametrised projections (sigma_reparam)"
     if module.qk_norm is not None or not isinstance(module.score, Dot):
-        raise UnsupportedError(
-            "qk_clip_ needs the dot score without qk_norm: otherwise logits do not follow the "
+        return (
+            "needs the dot score without qk_norm: otherwise logits do not follow the "
             "size of the projections"
         )
+    return ""
 
 
-def _by_rows(module: nn.Module, factor: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Parameters of queries and keys, each with the factor of every row."""
+def split_factors(factor: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The factors of queries [H] and of keys [groups] whose product is that of the scores.
+
+    Args:
+        factor: of the scores of each head [H].
+        groups: number of key heads; neighbouring heads share one.
+    """
+    shared = factor.view(groups, -1).amin(1).sqrt()
+    return factor / shared.repeat_interleave(len(factor) // groups), shared
+
+
+def projection_factors(module: nn.Module, factor: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Parameters of queries and keys of a layer, each with the factor of every row.
+
+    Args:
+        module: a MultiheadAttention or EntropyInvariantAttention.
+        factor: of the scores of each head [H].
+    """
     if isinstance(module, EntropyInvariantAttention):
         q, k = module.W_Q, module.W_K
         root = factor.sqrt().repeat_interleave(q.out_features // len(factor))
         return [(x, root) for x in (q.weight, q.bias, k.weight, k.bias)]
     assert isinstance(module, MultiheadAttention)
     rows, groups = module.projection_rows(), module.num_kv_heads
-    shared = factor.view(groups, -1).amin(1).sqrt()
-    each = factor / shared.repeat_interleave(len(factor) // groups)
+    each, shared = split_factors(factor, groups)
     queries = each.repeat_interleave(rows[0] // len(each))
     keys = shared.repeat_interleave(rows[1] // groups)
     packed = torch.cat([queries, keys, queries.new_ones(rows[2])])
@@ -95,8 +117,13 @@ def _by_rows(module: nn.Module, factor: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(module.q_proj_weight, queries), (module.k_proj_weight, keys), *shift]
 
 
-def _times(parameter: Tensor, by_rows: Tensor) -> None:
-    """Multiply each row by its factor; every rank has all factors, and maybe a part of the rows."""
+def scale_rows_(parameter: Tensor, by_rows: Tensor) -> None:
+    """Multiply each row by its factor; every rank has all factors, and maybe a part of the rows.
+
+    Args:
+        parameter: is changed in place.
+        by_rows: the factor of every row.
+    """
     by = by_rows.to(parameter.dtype).view(-1, *(1 for _ in parameter.shape[1:]))
     mesh = getattr(parameter, "device_mesh", None)
     if mesh is not None:

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 
 from attentropy._version import __version__
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.notebook.words import plural
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.lockstep import blocks, grouped, most_tokens
 from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.record.coverage import ModuleCoverage
+from attentropy.models.record.reduce import tensor_parallel_of
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -28,7 +31,7 @@ from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
 from attentropy.scans.measuring.maps import draw_maps
-from attentropy.scans.measuring.measure import measure
+from attentropy.scans.measuring.measure import Reading, measure_several
 from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Skipped
 from attentropy.scans.texts.beginning import beginning
 
@@ -92,7 +95,8 @@ def scan(
         listener: is told how far the scan is.
         keep: receives the scan so far after every length.
         team: processes that share the work out; each has the model and all arguments, and gets
-            the whole scan. Attention maps are drawn by the first.
+            the whole scan. Attention maps are drawn by the first. None for a model whose heads
+            processes share (tensor parallelism): each process calls scan() with all arguments.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
@@ -107,6 +111,7 @@ def scan(
         provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
+    _check_team(model, team)
     for what, value in _work_of(provenance).items():
         team.check_same(what, value)
     about, ids = provenance.model, text.ids
@@ -172,30 +177,55 @@ class _Work:
         self.planned = self._beyond(lengths[-1])
         new = sum(self.amount(length) for length in lengths if length not in known)
         self.listener.begin(new + self.planned)
-        for length in lengths:
-            if length in known:
-                self.measures.append(known[length])
-            else:
-                self._measure(length)
+        for group in self._together([length for length in lengths if length not in known]):
+            self._measure(group)
+            self._order(lengths, known)
             if keep is not None and self.measures:
                 keep(self.assemble(complete=False))
+        self._order(lengths, known)
         if not self.measures:
             reason = self.skipped[-1].reason
             raise ScanError("no length could be measured: {reason}", reason=reason)
 
-    def _measure(self, length: int) -> None:
-        """Measure a length, or note why the model refuses it."""
-        self.listener.stage(f"length {length:,}")
+    def _together(self, lengths: list[int]) -> list[list[int]]:
+        """Lengths that are read side by side: several where weights are read layer by layer."""
+        if not blocks(self.model):
+            return [[length] for length in lengths]
+        sizes = [self.text.rows(length).numel() // self.team.size for length in lengths]
+        groups = list(grouped(lengths, sizes, most_tokens(self.model)))
+        times = plural(len(groups), "time")
+        self.listener.say(f"weights stay outside of memory: they are read {times} for all lengths")
+        return groups
+
+    def _order(self, lengths: list[int], known: dict[int, Measure]) -> None:
+        """All measures so far, by length."""
+        have = known | {measure.length: measure for measure in self.measures}
+        self.measures = [have[length] for length in lengths if length in have]
+
+    def _measure(self, lengths: list[int]) -> None:
+        """Measure lengths, or note why the model refuses one of them."""
+        self.listener.stage(f"length {', '.join(f'{length:,}' for length in lengths)}")
+        work = sum(self.amount(length) for length in lengths)
+        tokens = sum(self.text.rows(length).numel() for length in lengths)
         try:
-            with self._counted(self.amount(length), self.text.rows(length).numel(), length):
-                found = measure(self.model, self.text.cut(length), team=self.team, met=self.met)
+            with self._counted(work, tokens, lengths[-1]):
+                cut = [self.text.cut(length) for length in lengths]
+                found = measure_several(self.model, cut, team=self.team, met=self.met)
         except AttentropyError:
             raise
         except Exception as error:  # whatever the code of a model raises
-            self._refused(length, error)
+            if len(lengths) > 1:
+                for length in lengths:
+                    self._measure([length])
+            else:
+                self._refused(lengths[0], error)
             return
+        for one in found:
+            self._take(one)
+
+    def _take(self, found: Reading) -> None:
         if found.losses is not None:
-            self.losses[length] = found.losses
+            self.losses[found.measure.length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
         self.measures.append(found.measure)
         self.coverage = found.coverage
@@ -290,7 +320,7 @@ class _Work:
             created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             seconds=self.seconds,
             threads=torch.get_num_threads(),
-            processes=self.team.size,
+            processes=self.team.size * tensor_parallel_of(self.model),
             command=self.provenance.command,
             call=f"import attentropy as at\n{load}\nat.scan(model, tokens, lengths={measured})",
             complete=complete,
@@ -305,6 +335,13 @@ class _Work:
         )
         judge(found)
         return found
+
+
+def _check_team(model: nn.Module, team: Team) -> None:
+    size = tensor_parallel_of(model)
+    if team.size > 1 and size > 1:
+        rule = f"left out for a model whose heads {size} processes share"
+        raise ArgumentError("team", rule, f"one of {team.size}")
 
 
 def _read_twice(windows: Tensor, trained: int) -> int:

@@ -203,11 +203,7 @@ class Monitor:
             if self._shared is None:
                 beside = tensor_parallel_of(self.model)
                 self._shared = Shared(self.watch.recorder.owners, tensor_parallel=beside)
-            more = None
-            if loss is not None:
-                mine = torch.tensor([loss, 1.0], dtype=torch.float64, device="cpu")
-                more = Totals({"loss": mine})
-            self._pending = step, self._shared.start(more)
+            self._pending = step, self._shared.start(_beside(loss, stop=self.should_stop))
             self.watch.clear()
             return None
         rows = self.watch.heads() if self.watch.places() else []
@@ -219,8 +215,9 @@ class Monitor:
         if self._pending is None:
             return None
         (step, sample), self._pending = self._pending, None
-        total = sample.whole.sums.get("loss")
+        total, stops = sample.whole.sums.get("loss"), sample.whole.sums["stop"]
         loss = None if total is None else float(total[0] / total[1])
+        self.should_stop = self.should_stop or bool(stops)
         return self._told(step, loss, sample.heads())
 
     def _told(self, step: int, loss: float | None, rows: list[HeadRow]) -> Metrics | None:
@@ -230,7 +227,7 @@ class Monitor:
         sample = Sample(step, tuple(rows), loss)
         self.history.append(sample)
         alerts = self._listen()
-        if self._shared is not None:
+        if self._shared is not None and alerts:  # heard by all: an action may be of one process
             self.should_stop = self._shared.any(self.should_stop)
         scalars = summarize(sample.columns, worst=self.worst)
         metrics = Metrics(scalars, rows=rows, alerts=alerts, loss=loss)
@@ -264,6 +261,14 @@ class Monitor:
                 f"attentropy: a training step was sampled, but no attention was seen in it; {why}"
             )
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _beside(loss: float | None, *, stop: bool) -> Totals:
+    """What travels with the rows of a sample."""
+    sums = {"stop": torch.tensor(float(stop), dtype=torch.float64, device="cpu")}
+    if loss is not None:
+        sums["loss"] = torch.tensor([loss, 1.0], dtype=torch.float64, device="cpu")
+    return Totals(sums)
 
 
 def _most(alarms: Iterable[Alarm], name: str, least: int) -> int:

@@ -237,3 +237,19 @@ def test_low_precision_errs_no_more_than_the_naive_computation(dtype):
     triples += [*zip(*grads, strict=True)]
     for a, b, c in triples:
         assert (a - c).abs().max() <= 2 * (b - c).abs().max()
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [-0.7, 0.0, torch.tensor([0.7, -0.7]), torch.linspace(-1, 1, 40)[None, None]],
+    ids=["negative", "zero", "of both signs by head", "of both signs by row"],
+)
+def test_scales_of_every_sign_where_all_keys_are_seen(scale):
+    q, k, v = leaves()
+    got = attend(q, k, v, scale=scale)
+    want = at.attend(*(x.detach().double() for x in (q, k, v)), scale=scale, kernel="reference")
+    torch.testing.assert_close(got.out.double(), want.out, atol=1e-5, rtol=1e-5)
+    for name in ("entropy", "varentropy", "collision", "lse", "max_logit"):
+        pair = (getattr(x.stats, name).double() for x in (got, want))
+        torch.testing.assert_close(*pair, atol=1e-5, rtol=1e-5)
+    assert torch.equal(got.stats.argmax, want.stats.argmax)

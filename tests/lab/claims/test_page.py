@@ -1,3 +1,7 @@
+import pytest
+
+from attentropy.core.language.phrases import phrases
+from attentropy.lab.claims import CLAIMS
 from attentropy.lab.claims.page import numbers_text, render
 from attentropy.lab.claims.registry import Claim, holds_if
 
@@ -23,3 +27,24 @@ def test_a_statement_of_a_document_stands_beside_its_sentence():
     assert "## 000: 《注意力和Softmax的两点有趣发现：鲁棒性和信息量》" in page
     # bars are written out: one would end the cell
     assert "| “其他特征值$\\vert \\lambda_i\\vert  < 1$” (17. 自注意力的谱分析) |" in page
+
+
+def test_the_chinese_page_quotes_and_corrects_in_chinese():
+    one = CLAIMS["001-(61)"]
+    page = render([(one, one.measure())], "zh")
+    assert "| 编号 | 原句 | 判定 | 更正，或更精确的说法 | 测得 |" in page
+    assert "不成立" in page
+    assert "方向反了" in page
+    assert "文档中的论断 1 条" in page
+    own = (
+        CLAIMS["REM-1"]
+        if "REM-1" in CLAIMS
+        else next(c for c in CLAIMS.values() if not c.of_documents)
+    )
+    assert own.id in render([(own, own.measure())], "zh")
+
+
+@pytest.mark.slow
+def test_every_correction_has_its_chinese():
+    known = phrases("zh").known
+    assert [c.id for c in CLAIMS.values() if known(c.correction) is None] == []

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attentropy as at
+from attentropy.core.resolve import Options, resolve
 from attentropy.kernels.fused import library
 from attentropy.models.intercept import repeated, verify
 
@@ -194,6 +195,15 @@ def test_a_verdict_against_attend_ends_the_short_way(short):
         assert len(short) == 1
     verify.forget(model)
     assert not verify.repeated[model]
+
+
+def test_calls_of_which_there_is_no_plan():
+    q = torch.randn(1, 2, 8, 16)
+    assert repeated._plan_of(resolve(q, q, q, Options())) is not None
+    low = q.bfloat16()
+    assert repeated._plan_of(resolve(low, low, low, Options())) is None
+    for options in ({"dropout": 0.5}, {"sink": torch.zeros(2)}, {"bias": torch.zeros(1, 1, 8, 8)}):
+        assert repeated._plan_of(resolve(q, q, q, Options(**options))) is None
 
 
 @torch.no_grad()

@@ -120,3 +120,49 @@ def test_padding_of_the_fast_path_encoder():
             watched = model(x, src_key_padding_mask=padded)
     torch.testing.assert_close(watched[~padded], plain[~padded], atol=1e-5, rtol=1e-5)
     assert {row.rows for row in w.heads()} == {10}
+
+
+class OfAMesh(torch.Tensor):
+    """Stands for a DTensor, whose attention on CPUs torch does not have."""
+
+    device_mesh = "a mesh"
+
+
+def spread_by_torch(calls):
+    """torch's own patch of context_parallel around the function as it is now."""
+    from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
+
+    def into(module, args, kwargs, mesh):
+        calls.append("spread")
+        q, k, v = (x.as_subclass(OfAMesh) for x in args[:3])
+        return (q, k, v, *args[3:]), kwargs
+
+    def back(module, inputs, output, mesh):
+        return output.as_subclass(torch.Tensor)
+
+    torchs._distribute_function(F.scaled_dot_product_attention, F, "a mesh", into, back)
+    return lambda: torchs._restore_function(F.scaled_dot_product_attention, F)
+
+
+@pytest.mark.parametrize("first", ["watch", "torch"])
+def test_context_parallel_of_torch_is_named_and_left_alone(first):
+    class Attending(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    model, x, calls = Attending(), torch.randn(1, 2, 5, 4), []
+    with at.watch(model) as w:  # the calls of the module are known
+        for _ in range(3):
+            want = model(x)
+    plain = F.scaled_dot_product_attention
+    w = at.watch(model)
+    steps = [spread_by_torch, lambda _: w.start() and w.stop]
+    ends = [step(calls) for step in (steps if first == "torch" else steps[::-1])]
+    got = model(x)
+    for end in ends[::-1]:
+        end()
+    assert F.scaled_dot_product_attention is plain
+    assert calls == ["spread"]
+    torch.testing.assert_close(got, want)
+    assert w.places() == []
+    assert "context_parallel of torch" in w.recorder.missed[""]

@@ -64,6 +64,38 @@ def test_every_module_is_told_of():
     assert "a softmax bound early" in str(table(w.coverage()))
 
 
+class Attention(nn.Module):
+    """Attention by name, which slips by."""
+
+    def __init__(self):
+        super().__init__()
+        self.slips = Slips(part=False)
+
+    def forward(self, x):
+        return self.slips(x)
+
+
+@torch.no_grad()
+def test_where_nobody_looked_below_python_it_is_said():
+    model = nn.Sequential(Attends(), Attention())
+    with at.watch(model, verify="never") as w:
+        model(torch.randn(1, 2, 5, 4))
+    told = {row.module: (row.status, row.why) for row in w.coverage()}
+    assert told["0"] == ("verified", 'not compared: verify="never"')
+    assert told["1"] == ("no attention", 'none that Python shows; verify="never" looks no deeper')
+
+
+@torch.no_grad()
+def test_what_was_compiled_was_not_compared():
+    torch._dynamo.reset()
+    model = nn.Sequential(Attends())
+    with at.watch(model) as w:
+        torch.compile(model, backend="eager")(torch.randn(1, 2, 5, 4))
+    assert [(row.status, row.why) for row in w.coverage()] == [
+        ("verified", "not compared: compiled")
+    ]
+
+
 class Block(nn.Module):
     def __init__(self, **parts):
         super().__init__()

@@ -10,7 +10,7 @@ import transformers
 from tests.models.zoo.census import architectures, others
 from tests.models.zoo.libraries import torchvision_operators
 from tests.models.zoo.page import page
-from tests.models.zoo.runner import cached, run
+from tests.models.zoo.runner import cached, run, state
 
 EXAMPLE = "python -m tests.models.zoo --jobs 1 --only bert,llama --json"
 
@@ -43,6 +43,7 @@ def main():
     if asked.page:
         records = [list(cached(file).values()) for file in files]
         about = {"version": transformers.__version__, "listed": len(architectures())}
+        about["now"] = state()
         asked.page.write_text(page(*records, **about), encoding="utf-8")
 
 

@@ -16,6 +16,20 @@ SERIES = {
     "num_time_features": 1,
     "lags_sequence": [1, 2],
 }
+DEPTH = {
+    "backbone_config": {
+        "model_type": "dinov2",
+        "hidden_size": 64,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "image_size": 56,
+        "out_indices": [1, 2, 3, 4],
+        "reshape_hidden_states": False,
+    },
+    "reassemble_hidden_size": 64,
+    "neck_hidden_sizes": [16, 32, 64, 64],
+    "fusion_hidden_size": 32,
+}
 # Fields of configurations, by the type of the model.
 FIELDS = {
     "informer": SERIES,
@@ -29,7 +43,11 @@ FIELDS = {
     "maskformer-swin": {"window_size": 2},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
-    "nemotron_h": {"layers_block_type": ["mamba", "attention"]},
+    "nemotron_h": {
+        "layers_block_type": ["mamba", "attention"],
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+    },
     "esm": {"pad_token_id": 0, "mask_token_id": 3},
     "bamba": {"attn_layer_indices": [1]},
     "chameleon": {"vocabulary_map": {"<image>": 126}},
@@ -54,13 +72,18 @@ FIELDS = {
     "cohere_compass_text": {
         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}
     },
-    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2}},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8}},
     "blt": {"encoder_hash_byte_group_vocab": 64},
     "step3p7_text": {"sliding_window": 6},
     "step3p7": {"sliding_window": 6},
     "align_vision_model": {"hidden_dim": LEAVE},
-    "vitpose_backbone": {"image_size": [64, 48]},
-    "gemma4_assistant": {"hidden_size_per_layer_input": 0},
+    "vitpose_backbone": {"image_size": [64, 48], "part_features": 16},
+    "moonshine_streaming": {"num_key_value_heads": 4},
+    "instructblipvideo": {"video_token_index": 125},
+    "janus_vqgan": {"base_channels": 32},
+    "emu3_vqgan": {"base_channels": 32},
+    "depth_anything": DEPTH,
+    "prompt_depth_anything": DEPTH,
     "tvp": {"max_img_size": 64},
 }
 
@@ -121,6 +144,16 @@ def _features(config):
     }
 
 
+def _heard(config):
+    """A text with sounds; tokens for them are added where the model asks for them."""
+    return {
+        "input_ids": ids(2, 12),
+        "attention_mask": torch.ones(2, 12, dtype=torch.long),
+        "input_features": torch.randn(2, config.audio_config.num_mel_bins, 64),
+        "feature_attention_mask": torch.ones(2, 64, dtype=torch.long),
+    }
+
+
 def _patched(config):
     """Patches of two images side by side, [1,C,P,N*P]."""
     size = config.patch_size
@@ -159,6 +192,22 @@ INPUTS = {
         "audio_mel": torch.randn(2, 48, config.input_feat_size),
         "audio_mel_mask": torch.zeros(2, 48, dtype=torch.bool),
     },
+    "blt": lambda config: {"input_ids": ids(2, 12), "use_cache": False},
+    "voxtral_realtime_text": lambda config: {
+        "input_ids": ids(2, 12),
+        "t_cond": torch.randn(1, 1, config.hidden_size),
+    },
+    "speech-encoder-decoder": lambda config: {
+        "input_values": torch.randn(2, 4000),
+        "decoder_input_ids": ids(2, 7),
+    },
+    "muse_spark_audio": lambda config: {"input_values": torch.randn(2, 3840)},
+    "qwen3_asr_encoder": lambda config: {
+        "input_features": torch.randn(2, config.num_mel_bins, 200),
+        "input_features_mask": torch.ones(2, 200, dtype=torch.long),
+    },
+    "qwen2_5_omni_thinker": _heard,
+    "qwen3_omni_moe_thinker": _heard,
     "minicpm_ocr_vision": _patched,
     "minicpmv4_7_vision": _patched,
     "lightglue": lambda config: {"pixel_values": torch.rand(2, 2, 3, 64, 64)},

@@ -282,7 +282,10 @@ def _with_kinds(config, inputs):
 
 def _fitting(inputs):
     floating = torch.get_default_dtype()
-    return {k: v.to(floating) if v.is_floating_point() else v for k, v in inputs.items()}
+    return {
+        k: v.to(floating) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for k, v in inputs.items()
+    }
 
 
 def _with_tokens(config, inputs, said, features):

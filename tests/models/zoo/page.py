@@ -1,5 +1,6 @@
 """docs/models.md: which models are exact, from the caches of the zoo."""
 
+import textwrap
 from collections import Counter
 
 NONE = ("not built", "no attention", "not repeatable", "harness")
@@ -25,7 +26,7 @@ rows of something that is no attention.
 """
 
 
-def page(transformers, libraries, *, version, listed):
+def page(transformers, libraries, *, version, listed, now):
     """The text of the page.
 
     Args:
@@ -33,14 +34,15 @@ def page(transformers, libraries, *, version, listed):
         libraries: records of models of other libraries.
         version: of transformers.
         listed: number of its architectures that have a model of their own.
+        now: state of the code, as records have it.
     """
     parts = [HEAD.format(version=version)]
-    parts.append(
-        f"The tables hold {len(transformers)} of the {listed} architectures that transformers"
+    rest = REST if len(transformers) < listed else "."
+    hold = (
+        f"The tables hold {len(transformers)} of the {listed} architectures that transformers lists"
     )
-    parts.append(
-        f"lists{REST if len(transformers) < listed else ''}. {states([*transformers, *libraries])}\n"
-    )
+    told = f"{hold}{rest} {states([*transformers, *libraries], now)}"
+    parts.append(textwrap.fill(told, 105, break_long_words=False) + "\n")
     parts.append(summary("transformers", transformers))
     parts += [summary("other libraries", libraries), "## Other libraries\n", table(libraries)]
     parts += ["## transformers\n", table([r for r in transformers if r["verdict"] != "not built"])]
@@ -50,18 +52,23 @@ def page(transformers, libraries, *, version, listed):
     return "\n".join(parts)
 
 
-REST = ", and the command above goes on with the rest"
-STATE = """Each record names the state of the code that it was made with, by a hash of the
-sources that watch, steer and measure (`runner.state`): """
+REST = "; the command above goes on with the rest."
+STATE = (
+    "Each record names the state of the code that it was made with, by a hash of the sources that "
+    "watch, steer and measure (`runner.state`): "
+)
 
 
-def states(records):
+def states(records, now):
     """How many records were made with which state of the code, in words."""
-    counts = Counter(r.get("state") or "of no known state" for r in records)
-    told = [f"{count} `{name}`" for name, count in counts.most_common()]
-    return STATE + ", ".join(told) + "."
+    counts = Counter(f"`{r['state']}`" if r.get("state") else EARLIER for r in records)
+    told = [f"{counts.pop(f'`{now}`', 0)} with that of this tree, `{now}`"]
+    told += [f"{count} with {name}" for name, count in counts.most_common()]
+    whole = "" if len(told) == 1 else " No whole census has run on one state."
+    return f"{STATE}{', '.join(told)}.{whole}"
 
 
+EARLIER = "one of a day before, whose name was not kept"
 UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
 architectures it found none that runs; nothing is said of them.
 """

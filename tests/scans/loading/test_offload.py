@@ -11,9 +11,11 @@ import torch
 
 import attentropy as at
 from attentropy.core.statistics import NAMES
+from attentropy.models.losses import lockstep
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import offload
 from attentropy.scans.loading.sources import Permissions, Placement, load
+from attentropy.scans.measuring.measure import measure_several
 from tests.scans.loading.large import write_gguf, write_llama
 
 
@@ -43,6 +45,33 @@ def test_a_sharded_folder_is_read_in_place(kind, tmp_path):
         }
         assert scanned(source) == scanned(get(tmp_path, None))
     assert source.model.lm_head.weight.device.type == ("meta" if kind == "disk" else "cpu")
+
+
+def test_weights_are_read_once_for_all_lengths(tmp_path, monkeypatch):
+    from accelerate.utils.offload import OffloadedWeightsLoader as Loader
+
+    size = write_llama(tmp_path, layers=2, width=32)
+    source, whole = get(tmp_path, "disk"), get(tmp_path, None)
+    read, plain = [], Loader.__getitem__
+
+    def counted(self, name):
+        read.append(plain(self, name).nbytes)
+        return plain(self, name)
+
+    monkeypatch.setattr(Loader, "__getitem__", counted)
+    ids = torch.arange(240) * 7 % 300
+    cut = [ids.view(-1, n).split(2) for n in (20, 40)]
+    found = measure_several(source.model, cut)
+    once, passes = sum(read), sum(len(one) for one in cut)
+    assert 0.95 * size < once <= size  # the smallest module stays in memory
+    for one, want in zip(found, measure_several(whole.model, cut), strict=True):
+        assert repr(one.measure.rows) == repr(want.measure.rows)
+        assert repr(one.measure.profiles) == repr(want.measure.profiles)
+        assert torch.equal(one.losses, want.losses)
+    read.clear()
+    monkeypatch.setattr(lockstep, "blocks", lambda model: [])
+    measure_several(source.model, cut)
+    assert sum(read) == passes * once
 
 
 def test_a_gguf_file_is_converted_block_by_block(tmp_path, monkeypatch):
@@ -93,7 +122,9 @@ MEASURED = """
 import json, sys
 from pathlib import Path
 import torch, transformers, accelerate
-import attentropy as at
+from accelerate.utils.offload import OffloadedWeightsLoader as Loader
+from attentropy.models.losses import lockstep
+from attentropy.scans import scan
 from attentropy.scans.loading.sources import Permissions, Placement, load
 
 def status(name):
@@ -102,13 +133,23 @@ def status(name):
 
 torch.set_num_threads(1)
 folder, kind = sys.argv[1:]
-before = status("VmRSS")
-placement = Placement("bfloat16", "cpu", None if kind == "memory" else kind)
+before, read = status("VmRSS"), []
+plain = Loader.__getitem__
+
+def counted(self, name):
+    value = plain(self, name)
+    read.append(value.nbytes)
+    return value
+
+Loader.__getitem__ = counted
+if kind == "pass by pass":
+    lockstep.blocks = scan.blocks = lambda model: []
+placement = Placement("bfloat16", "cpu", None if kind == "memory" else "disk")
 source = load(folder, placement, Permissions())
 tokens = torch.arange(64) * 7 % 300
-found = at.scan(source.model, tokens, lengths=[16, 32], tokens_per_length=32)
+found = scan.scan(source.model, tokens, lengths=[16, 32], tokens_per_length=32)
 rows = repr([row for one in found.measures for row in one.rows])
-print(json.dumps({"peak": status("VmHWM") - before, "rows": rows}))
+print(json.dumps({"peak": status("VmHWM") - before, "read": sum(read), "rows": rows}))
 """
 
 
@@ -117,11 +158,15 @@ def test_a_model_larger_than_the_memory_it_may_use(tmp_path):
     size = write_llama(tmp_path, layers=16, width=2048)
     assert size >= 1.5e9
     found = {}
-    for kind in ("disk", "memory"):
+    for kind in ("disk", "pass by pass", "memory"):
         command = [sys.executable, "-c", MEASURED, str(tmp_path), kind]
         run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
         assert run.returncode == 0, run.stderr
         found[kind] = json.loads(run.stdout.splitlines()[-1])
-    print({kind: one["peak"] for kind, one in found.items()}, size)
-    assert found["disk"]["rows"] == found["memory"]["rows"]
+    print(size, {kind: (one["peak"], one["read"]) for kind, one in found.items()})
+    assert found["disk"]["rows"] == found["pass by pass"]["rows"] == found["memory"]["rows"]
     assert found["disk"]["peak"] < 2**30 < size < found["memory"]["peak"]
+    # lengths 16 and 32 are two windows and one: three passes, or once through the layers
+    assert found["pass by pass"]["read"] - found["disk"]["read"] == pytest.approx(
+        2 * size, rel=0.01
+    )

@@ -55,6 +55,8 @@ class _ScanCommand(click.Command):
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
 @click.option("--device-map", type=click.Choice(("auto", "cpu", "disk")),
               help="Where weights stay until a layer runs.")  # fmt: skip
+@click.option("--tensor-parallel", is_flag=True,
+              help="Processes of torchrun share heads, not windows.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
               help="Where the results go.")  # fmt: skip
@@ -120,6 +122,7 @@ def _run(
 ) -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
     from attentropy.distributed.launched import own_device
+    from attentropy.distributed.team import ALONE
     from attentropy.scans.errors import ScanError
     from attentropy.scans.judging import calibration
     from attentropy.scans.loading import sources
@@ -142,8 +145,12 @@ def _run(
         remote_code=options["trust_remote_code"],
         download=options["allow_download"],
     )
+    by_heads: bool = options["tensor_parallel"]
     placement = sources.Placement(
-        options["dtype"], own_device(options["device"]), options["device_map"]
+        options["dtype"],
+        options["device"] if by_heads else own_device(options["device"]),
+        options["device_map"],
+        tensor_parallel=by_heads,
     )
     source = sources.load(model, placement, permissions, count=loading(listener))
     tokens = tokens_of(source, options)
@@ -168,7 +175,7 @@ def _run(
         done=done,
         listener=listener,
         keep=(lambda partial: save(out, partial)) if team.is_first else None,
-        team=team,
+        team=ALONE if by_heads else team,  # each does all the work then, on its heads
     )
 
 

@@ -104,9 +104,9 @@ def show(scan: Scan, out: Path) -> None:
 def _remedies(scan: Scan) -> Table:
     """All that was tried, the best first."""
     table = Table(box=None, padding=(0, 2), header_style="dim", title_justify="left")
-    table.add_column(told(f"tried at {scan.remedies[0].length:,} tokens"))
+    table.add_column(told(f"tried at {scan.remedies[0].length:,} tokens"), overflow="fold")
     for name in ("loss past the trained length", "± error", "perplexity, all tokens", "helps"):
-        table.add_column(told(name), justify="right")
+        table.add_column(told(name), justify="right", overflow="fold")
     for remedy in scan.remedies:
         change = remedy.change
         table.add_row(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attentropy.core.language.speaking import told
+from attentropy.core.language.speaking import spoken, told
 
 if TYPE_CHECKING:
     from attentropy.lab.claims import Claim, ClaimResult
@@ -74,23 +74,31 @@ def _row(claim: "Claim", result: "ClaimResult") -> dict[str, Any]:
     }
 
 
+def _statement(claim: "Claim") -> str:
+    """What the document says: in Chinese its own sentence with the section, else ours."""
+    from attentropy.lab.claims.outline import quoted
+
+    original = quoted(claim.id) if spoken() == "zh" else None
+    return told(claim.statement) if original is None else f"{original.words}（{original.section}）"
+
+
 _COLOURS = {"holds": "green", "cond": "cyan", "approx": "blue", "false": "yellow"}
 
 
 def _print(measured: "list[tuple[Claim, ClaimResult]]") -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from attentropy.lab.claims.page import numbers_text
 
     titles = [told(name) for name in ("id", "statement", "verdict", "correct", "measured")]
-    table = Table(*titles, box=box.SIMPLE_HEAD)
+    table = Table(*(Column(title, overflow="fold") for title in titles), box=box.SIMPLE_HEAD)
     for claim, result in measured:
         style = _COLOURS.get(result.verdict, "red") if claim.agrees(result) else "bold red"
         text = result.verdict if claim.agrees(result) else f"{result.verdict}, not {claim.expected}"
-        cells = (claim.statement, claim.correction, numbers_text(result.numbers))
+        cells = (_statement(claim), told(claim.correction), numbers_text(result.numbers))
         said, correct, numbers = (Text(cell) for cell in cells)
         table.add_row(Text(claim.id), said, Text(told(text), style=style), correct, numbers)
     console = Console()

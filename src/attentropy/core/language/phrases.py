@@ -24,7 +24,7 @@ PLACE = re.compile(r"\{(\w+)(?::(number|word|told|list))?\}")
 NUMBER = r"[-+−]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?(?: ± [0-9.]+)?%?|nan|inf|–"
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9-])")
 INSIDE = {"number": NUMBER, "word": r"\S+"}
-AREAS = ("commands", "sentences", "statistics", "page")
+AREAS = ("commands", "sentences", "statistics", "page", "claims")
 
 
 class Phrases:
@@ -41,7 +41,7 @@ class Phrases:
     def __init__(self, table: Mapping[str, str]) -> None:
         self._whole = {text: said for text, said in table.items() if not PLACE.search(text)}
         places = sorted((text for text in table if PLACE.search(text)), key=_says, reverse=True)
-        self._parts = [(_pattern(text), _kinds(text), table[text]) for text in places]
+        self._parts = [(*_ends(text), text, table[text]) for text in places]
 
     def __call__(self, text: str) -> str:
         """The translation of a text; the text itself where there is none.
@@ -59,12 +59,16 @@ class Phrases:
         """
         if text in self._whole:
             return self._whole[text]
-        for pattern, kinds, said in self._parts:
-            found = pattern.fullmatch(text)
+        for begin, end, phrase, said in self._parts:
+            likely = text.startswith(begin) and text.endswith(end)
+            found = _pattern(phrase).fullmatch(text) if likely else None
             if found:
-                values = {name: self._value(found[name], kind) for name, kind in kinds.items()}
-                return PLACE.sub(lambda place: values[place[1]], said)  # noqa: B023
+                return self._filled(said, phrase, found)
         return None
+
+    def _filled(self, said: str, phrase: str, found: re.Match[str]) -> str:
+        values = {p[1]: self._value(found[p[1]], p[2]) for p in PLACE.finditer(phrase)}
+        return PLACE.sub(lambda place: values[place[1]], said)
 
     def _value(self, text: str, kind: str | None) -> str:
         if kind == "list":
@@ -84,10 +88,13 @@ def _says(phrase: str) -> tuple[int, int]:
     return len(PLACE.sub("", phrase)), sum(place[2] in INSIDE for place in PLACE.finditer(phrase))
 
 
-def _kinds(phrase: str) -> dict[str, str | None]:
-    return {place[1]: place[2] for place in PLACE.finditer(phrase)}
+def _ends(phrase: str) -> tuple[str, str]:
+    """What a phrase begins and ends with, before and after its places."""
+    first, *_, last = PLACE.sub("\0", phrase).split("\0")
+    return first, last
 
 
+@cache
 def _pattern(phrase: str) -> re.Pattern[str]:
     """A regular expression of the sentences that a phrase makes."""
     parts, end = [], 0

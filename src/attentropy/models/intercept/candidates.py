@@ -16,6 +16,7 @@ _WRAPPERS = re.compile(
 )
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+HEADS_DIMENSION = "tp"  # of a mesh along which processes share heads
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
 
 
@@ -212,3 +213,27 @@ def device_of(model: nn.Module) -> torch.device:
             return parameter.device
         first = first or parameter.device
     return first or torch.device("cpu")
+
+
+def is_cut(module: nn.Module) -> bool:
+    """Are parameters of a module cut along the dimension "tp" of a mesh, so that heads are shared?
+
+    Args:
+        module: any module.
+    """
+    return next(cut_along(module), None) is not None
+
+
+def cut_along(module: nn.Module) -> Iterator[Any]:
+    """Meshes along whose dimension "tp" a parameter is cut.
+
+    Args:
+        module: any module.
+    """
+    for parameter in module.parameters():
+        mesh = getattr(parameter, "device_mesh", None)
+        names = getattr(mesh, "mesh_dim_names", None) or ()
+        if HEADS_DIMENSION in names:
+            placement = getattr(parameter, "placements", ())[names.index(HEADS_DIMENSION)]
+            if placement.is_shard():
+                yield mesh

@@ -79,6 +79,7 @@ class Census(TorchDispatchMode):
     """Follows weights from each softmax to a product, and notes attention that slipped by."""
 
     supports_higher_order_operators = True
+    lets_kernels_be = True  # under checkpointing, a recomputation without it must do the same
 
     @classmethod
     def is_infra_mode(cls) -> bool:

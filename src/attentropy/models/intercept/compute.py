@@ -306,7 +306,7 @@ def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Te
         )
     options = given.options._replace(mask=ring.mask(module, given))
     # a model repeats the heads of keys or not as its mask is, which ranks may have in other forms
-    group = given.q.shape[1] // given.k.shape[1]
+    group = 1 if ring.stays else given.q.shape[1] // given.k.shape[1]
     k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (given.k, given.v))
     q, k, options = changed(module, given.q, k, options)
     return ring.attend(q, k, v, options).out
@@ -320,7 +320,7 @@ def _wanting(owner: Owner | None) -> Owner | None:
 def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
     owner = _wanting(owner)
     if owner is not None:
-        owner.recorder.record(owner, asked, *found)
+        owner.recorder.record(owner, *owner.recorder.whole(owner, asked, *found))
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:

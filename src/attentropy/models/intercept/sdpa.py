@@ -5,6 +5,7 @@ watched or steered; a call is taken over if the innermost running module is, and
 otherwise. Its is_causal is aligned to the start: query i sees keys up to i, whatever K is.
 """
 
+import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import wraps
@@ -37,6 +38,11 @@ from attentropy.models.record.model_masks import (
     from_table,
 )
 
+TORCHS_OWN = "torch.distributed.tensor.experimental._context_parallel._attention"
+SPREAD = (
+    "context_parallel of torch, where a rank has only some keys; "
+    "at.steer(model, context_parallel=...) and at.ring_attend are exact"
+)
 UNUSABLE = "scaled_dot_product_attention of tensors that attend() does not take"
 
 
@@ -145,6 +151,12 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         **more: Any,
     ) -> Tensor:
         module = None if STATE.computing else attending()
+        if module is not None and _is_touched(module) and _is_spread(original, query):
+            pass_by(module, SPREAD)
+            return original(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa, **more,
+            )  # fmt: skip
         kind = None
         if module is not None and not dropout_p and not more:
             options = is_causal, scale, enable_gqa
@@ -233,6 +245,15 @@ def _is_touched(module: nn.Module) -> bool:
     if attached is None:
         return False
     return attached.owner is not None or bool(attached.changes) or attached.ring is not None
+
+
+def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
+    """Does torch's own context parallelism spread the call over ranks?
+
+    It replaces the function, and gives what it calls tensors of a mesh: whichever came first.
+    """
+    patched = getattr(sys.modules.get(TORCHS_OWN), "_replaced_functions", ())
+    return original in patched or hasattr(query, "device_mesh")
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:

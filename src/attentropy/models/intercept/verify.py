@@ -7,6 +7,7 @@ kept. Functions that round to single precision in a model of doubles do so too, 
 those of attend(). The verdicts of a module live as long as the module.
 """
 
+import threading
 import weakref
 from collections.abc import Hashable
 from typing import Any
@@ -33,6 +34,15 @@ repeated: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, Any]]"
 repeated = weakref.WeakKeyDictionary()
 """By module, what attentropy.models.intercept.repeated knows of its calls."""
 _verdicts: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, str]]" = weakref.WeakKeyDictionary()
+
+
+class _OwnCount(threading.local):
+    """How many verdicts this thread gave."""
+
+    given = 0
+
+
+_own = _OwnCount()
 
 
 def verdict(module: nn.Module, way: Hashable) -> Verdict:
@@ -64,6 +74,11 @@ def count(model: nn.Module) -> int:
     return sum(len(_verdicts.get(one, ())) for one in model.modules())
 
 
+def given() -> int:
+    """Number of verdicts that were given in this thread."""
+    return _own.given
+
+
 def remember(module: nn.Module, way: Hashable, reason: str) -> None:
     """Keep a verdict; one against attend() is never taken back.
 
@@ -72,6 +87,7 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
         way: what tells its calls apart.
         reason: "" if both agree.
     """
+    _own.given += 1
     known = _verdicts.setdefault(module, {})
     known[way] = known.get(way) or reason
     if reason:

@@ -53,7 +53,7 @@ def why_it_breaks(
     last = judged_tokens(model, length, trained) if last is None else last
 
     def read(losses: Callable[[Tensor], Tensor]) -> Tensor:
-        return each_row(losses, tokens, team=team)
+        return each_row(model, losses, tokens, team=team)
 
     if whole is None:
         whole = read(lambda row: token_losses(model, row, chunk=chunk)[:, -last:])

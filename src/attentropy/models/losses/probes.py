@@ -15,6 +15,7 @@ from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.core.masks.kinds import lookback, prefix, strided
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.losses.cause import Gap
+from attentropy.models.losses.lockstep import in_step
 from attentropy.models.losses.paired import Paired, paired, stretches
 from attentropy.models.losses.reading import takes
 from attentropy.models.losses.tokens import token_losses
@@ -134,7 +135,9 @@ def distance_probe(
     rows = windows_of(tokens, size, windows)
     wanted = default_gaps(trained, size) if gaps is None else list(gaps)
     home, *far = team.map(
-        lambda gap: jumped_losses(model, rows, gap).cpu(), [trained - size, *wanted]
+        lambda gap: jumped_losses(model, rows, gap).cpu(),
+        [trained - size, *wanted],
+        run=in_step(model, tokens=lambda gap: rows.numel()),
     )
     return [
         Gap(gap=gap, farthest=size - 1 + gap, change=_change(home, losses))

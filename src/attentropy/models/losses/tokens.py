@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.lockstep import in_step
 from attentropy.models.losses.reading import logits_of, read, takes, takes_cache
 
 ROWS = 128  # positions whose logits become float32 at a time
@@ -79,15 +80,23 @@ def truncated_losses(
     return torch.cat(parts[::-1], 1)
 
 
-def each_row(losses: Callable[[Tensor], Tensor], rows: Tensor, *, team: Team = ALONE) -> Tensor:
+def each_row(
+    model: nn.Module,
+    losses: Callable[[Tensor], Tensor],
+    rows: Tensor,
+    *,
+    team: Team = ALONE,
+) -> Tensor:
     """Losses of windows, one window at a time, on the CPU; processes share the windows out.
 
     Args:
+        model: reads them; windows go side by side through one whose weights are not in memory.
         losses: of one window [1, n].
         rows: windows [W, n].
         team: the processes; each has the model.
     """
-    return torch.cat(team.map(lambda row: losses(row[None]).cpu(), rows.unbind()))
+    run = in_step(model, tokens=Tensor.numel)
+    return torch.cat(team.map(lambda row: losses(row[None]).cpu(), rows.unbind(), run=run))
 
 
 def next_token_losses(logits: Tensor, targets: Tensor) -> Tensor:

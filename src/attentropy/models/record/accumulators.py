@@ -6,7 +6,7 @@ the operator and the number of heads. Calls that differ in one of these are neve
 of a slot are allocated once and added to in place, which torch.compile takes without a graph break.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -144,6 +144,16 @@ class Slot:
         self.length = other.length
 
 
+# what an owner notes of a forward pass, and how it begins
+_OF_A_PASS: dict[str, Callable[[], Any]] = {
+    "calls": dict,
+    "softmaxes": int,
+    "given": lambda: ((), {}),
+    "real": dict,
+    "slots": dict,
+}
+
+
 @dataclass(eq=False)
 class Owner:
     """A watched module that may call attention, and its slots.
@@ -154,6 +164,7 @@ class Owner:
         kind: "self" or "cross", as its name tells; arguments of a call may tell better.
         names: of the arguments that the module takes, with their places.
         is_model: it is a transformers model.
+        is_cut: processes share its heads.
         tells_padding: its arguments may say which tokens are padding.
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
@@ -170,6 +181,7 @@ class Owner:
     kind: str = "self"
     names: Mapping[str, int] = field(default_factory=dict)
     is_model: bool = False
+    is_cut: bool = False
     tells_padding: bool = False
     ran: bool = False
     calls: dict[str, int] = field(default_factory=dict)
@@ -196,6 +208,19 @@ class Owner:
         self.given = ((), {})
         if self.real:
             self.real = {}
+
+    def notes(self) -> dict[str, Any]:
+        """What is noted of the forward pass that is running."""
+        return {name: getattr(self, name) for name in _OF_A_PASS}
+
+    def go_on(self, notes: dict[str, Any]) -> None:
+        """Note what follows for another forward pass.
+
+        Args:
+            notes: what `notes` gave when that pass was left; empty for a new one.
+        """
+        for name, new in _OF_A_PASS.items():
+            setattr(self, name, notes[name] if notes else new())
 
     def place(self, phase: str, heads: int, *, kind: str = "", operator: str = "attend") -> Place:
         """The place of the next attention call.

@@ -219,6 +219,7 @@ class CurveWatch(Watch):
     def __init__(self, model: torch.nn.Module, search: Search) -> None:
         super().__init__(model)
         self.recorder: CurveRecorder = CurveRecorder(search)
+        self.of_all_heads()
 
     @property
     def curves(self) -> dict[str, Curve]:

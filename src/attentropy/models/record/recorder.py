@@ -1,7 +1,7 @@
 """What a watch does with each attention call: decides whether it counts, and adds it up."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,19 @@ from attentropy.models.record.model_call import ModelCall
 
 if TYPE_CHECKING:
     from attentropy.models.generated import Generation
+    from attentropy.models.tensor_parallel import SharedHeads
+
+
+class PassNotes(NamedTuple):
+    """What is noted of a forward pass that has not ended.
+
+    Attributes:
+        passing: `inside`, `recording` and `census` of the recorder.
+        owners: what each owner has noted.
+    """
+
+    passing: "tuple[bool, bool, Census | None]"
+    owners: list[dict[str, Any]]
 
 
 class Recorder:
@@ -25,6 +38,7 @@ class Recorder:
     rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed`
     says of each module that could not be recorded how it attends, and `beside` of each whose own
     function serves why. `counts` allows a `census`, which is there while one is taken.
+    `together` are the processes that share heads, where each records those of all.
     """
 
     def __init__(self, *, every: int, keep: str, sample: int | None, verify: str = "first") -> None:
@@ -39,6 +53,24 @@ class Recorder:
         self.counts = False
         self.census: Census | None = None
         self.generation: Generation | None = None
+        self.together: SharedHeads | None = None
+
+    def switch(self, notes: "PassNotes | None") -> "PassNotes":
+        """Go on with what was noted of another forward pass; gives back what is noted now.
+
+        Passes that take turns in one model each have notes of their own.
+
+        Args:
+            notes: what this function gave when that pass was left; None for a new one.
+        """
+        now = PassNotes(
+            (self.inside, self.recording, self.census), [owner.notes() for owner in self.owners]
+        )
+        there = PassNotes((False, True, None), [{}] * len(self.owners)) if notes is None else notes
+        self.inside, self.recording, self.census = there.passing
+        for owner, noted in zip(self.owners, there.owners, strict=True):
+            owner.go_on(noted)
+        return now
 
     def begin(self, model: nn.Module, args: Any = (), kwargs: Any = None) -> None:
         """A forward pass of the whole model starts.
@@ -90,10 +122,27 @@ class Recorder:
         """Is the running call to be recorded, and nothing else to be done with it?"""
         if not self.wants() or self.census is not None or self.keep != "mean":
             return False
+        if self.together is not None:
+            return False
         if type(self).prepare is not Recorder.prepare or type(self).record is not Recorder.record:
             return False
         generates = self.generation is not None and self.generation.active
         return self.verify != "always" and not generates
+
+    def whole(
+        self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> tuple[ModelCall, Tensor | None, Stats]:
+        """What is to be recorded of a call: that of all heads, where processes share them.
+
+        Args:
+            owner: the module that makes the call.
+            asked: the call.
+            out: its output [B,H,Q,Dv]; None where only the weights are known.
+            stats: the statistics of its rows.
+        """
+        if self.together is None or not owner.is_cut:
+            return asked, out, stats
+        return self.together.whole(asked, out, stats)
 
     def record(self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats) -> None:
         """Add one call to the slot of its place.

@@ -50,8 +50,9 @@ class Shared:
         """
         mine = totals(self.owners)
         mine = mine if more is None else merge([mine, more])
-        names = [owner.name for owner in self.owners]
-        return GroupSample(self.reducer.start(mine), names, self.tensor_parallel)
+        names = self.reducer.names = [owner.name for owner in self.owners]
+        cut = frozenset(owner.name for owner in self.owners if owner.is_cut)
+        return GroupSample(self.reducer.start(mine), names, self.tensor_parallel, cut)
 
     def any(self, flag: bool) -> bool:
         """True if `flag` is True on any rank; every rank calls it, and waits for the others.
@@ -65,14 +66,18 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class GroupSample:
-    """A sample that all ranks are adding up; `layers` gives the order of its places.
+    """A sample that all ranks are adding up; `layers` are in the order of this one's model.
 
-    Neighbouring ranks, `tensor_parallel` of them, hold different heads of the same rows.
+    Places are in that order too, or by name if ranks have other layers, as stages of a pipeline do.
+
+    Neighbouring ranks, `tensor_parallel` of them, read the same rows, and hold different heads of
+    the layers in `cut`.
     """
 
     pending: Pending
     layers: list[str]
     tensor_parallel: int = 1
+    cut: frozenset[str] | None = None
 
     @cached_property
     def whole(self) -> Totals:
@@ -92,10 +97,10 @@ class GroupSample:
         if self.tensor_parallel == 1:
             return slots(self.whole)
         parts, size = self.pending.parts(), self.tensor_parallel
-        return _side_by_side([merge(parts[rank::size]) for rank in range(size)])
+        return _side_by_side([merge(parts[rank::size]) for rank in range(size)], self.cut)
 
     def _rows(self, found: dict[Place, Slot]) -> list[HeadRow]:
-        known = {name: i for i, name in enumerate(self.layers)}
+        known = {name: i for i, name in enumerate(self.pending.reducer.order or self.layers)}
         order = sorted(found, key=lambda place: (known.get(place.layer, len(known)), place))
         return [row for i, place in enumerate(order) for row in rows_of(place, found[place], i)]
 
@@ -161,21 +166,31 @@ def _slot(tensors: dict[str, Tensor]) -> Slot:
     return slot
 
 
-def _side_by_side(parts: list[Totals]) -> dict[Place, Slot]:
-    """Slots whose heads are those of all parts, in their order."""
+def _side_by_side(parts: list[Totals], cut: Collection[str] | None = None) -> dict[Place, Slot]:
+    """Slots whose heads are those of all parts, in their order; of layers not in `cut` the first.
+
+    Args:
+        parts: of each rank.
+        cut: layers whose heads ranks share; None for all.
+    """
     each = [slots(part) for part in parts]
-    places = {place: None for part in each for place in part}
-    found = {place: _joined([x[place] for x in each if place in x]) for place in places}
+    found: dict[Place, Slot] = {}
+    for place in {place: None for part in each for place in part}:
+        have = [x[place] for x in each if place in x]
+        found[place] = _joined(have) if cut is None or place.layer in cut else have[0]
     return {place._replace(heads=slot.heads): slot for place, slot in found.items()}
 
 
 def tensor_parallel_of(model: nn.Module) -> int:
-    """Number of processes that hold different heads of a transformers model; 1 if all hold all.
+    """Number of processes that hold different heads of a model; 1 if all hold all.
 
     Args:
-        model: as `from_pretrained` with a tp_plan gave it.
+        model: the model.
     """
-    return int(getattr(model, "_tp_size", None) or 1)
+    from attentropy.models.tensor_parallel import shared_heads
+
+    shared = shared_heads(model)
+    return 1 if shared is None else shared.size
 
 
 def _joined(parts: list[Slot]) -> Slot:

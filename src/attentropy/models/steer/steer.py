@@ -40,13 +40,15 @@ from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
 from attentropy.models.intercept import registry
-from attentropy.models.intercept.candidates import has_transformers, may_attend
+from attentropy.models.intercept.candidates import has_transformers, is_cut, may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
-from attentropy.models.steer.changes import Change, Norm, Touch, check_norm
+from attentropy.models.steer.changes import Change, Norm, Planned, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
 from attentropy.models.steer.coverage import Reached, hold_all
+from attentropy.models.steer.sequences import Sequences
+from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 
 Temperatures = float | Sequence[float] | Tensor | Mapping[str, Any]
 
@@ -88,8 +90,9 @@ def steer(
         layers: names of modules, which stand for all modules inside of them, or a function of the
             name of the module that calls attention, as `w.heads()` of watch() has it.
         context_parallel: a mesh of one dimension or a group, or `at.zigzag.over(mesh)`, whose
-            ranks share every sequence. The model is called with this rank's tokens; causal models
-            that take position_ids, without padding, windows and caches.
+            ranks share every sequence. The model is called with this rank's tokens and its part of
+            the padding mask; causal models that take position_ids, with sliding windows or without.
+            A pass that continues a cache reads the same new tokens on every rank.
     """
     if isinstance(scale, Plan):
         if plan is not None:
@@ -109,12 +112,13 @@ def steer(
     names = {name for name, _ in found}
     _check_named("plan", () if plan is None else plan.factors, names)
     _check_named("temperature", temperature if isinstance(temperature, Mapping) else (), names)
+    shared = shared_heads(model)
     base = Change(qk_norm=qk_norm, softcap=softcap, weights=weights, mask=mask)
     changes = {
         module: replace(
             base,
-            temperature=_temperature(temperature, name),
-            scale=scale if plan is None else plan.rule(name),
+            temperature=_own(_temperature(temperature, name), module, shared),
+            scale=_own(scale if plan is None else plan.rule(name), module, shared),
         ).of(name)
         for name, module in found
         if _matches(name, layers)
@@ -175,17 +179,27 @@ class Steered:
         if mask is not None:
             raise UnsupportedError("context_parallel takes no mask besides the model's own")
         ring = spread(over)
+        sequences = Sequences(ring)
         if has_transformers(model):
-            self._undo.append(give_positions(model, ring))
+            self._undo.append(give_positions(model, sequences))
         attached, untrack = track(chosen)
         self._undo.append(untrack)
         for one in attached:
-            self._undo.append(registry.replace(one, "ring", Spreading(ring)))
+            self._undo.append(registry.replace(one, "ring", Spreading(ring, sequences)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
         self._undo.extend(hold_all(model, hugging=has_transformers(model)))
         reached = Reached(self._touches, layers is None, hugging=has_transformers(model))
         self._undo.append(model.register_forward_hook(reached).remove)
+
+
+def _own(given: Any, module: nn.Module, shared: SharedHeads | None) -> Any:
+    """What is given for each head, for those of this process."""
+    if shared is None or not is_cut(module):
+        return given
+    if isinstance(given, Planned):
+        return replace(given, factors=shared.own(given.factors))
+    return shared.own(given) if isinstance(given, Tensor) and given.dim() == 1 else given
 
 
 def _warn_of(plan: Plan) -> None:

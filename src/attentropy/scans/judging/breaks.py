@@ -111,6 +111,7 @@ class Beyond:
         self.rows = rows
         self.whole = self.losses() if whole is None else whole[:, : rows.shape[1] - 1]
         self.truncated = each_row(
+            model,
             lambda row: truncated_losses(
                 model, row, trained=trained, last=self.tail, begin=self.begin
             ),
@@ -120,7 +121,9 @@ class Beyond:
 
     def losses(self) -> Tensor:
         """Token losses of all windows, one window at a time."""
-        return each_row(lambda row: token_losses(self.model, row), self.rows, team=self.team)
+        return each_row(
+            self.model, lambda row: token_losses(self.model, row), self.rows, team=self.team
+        )
 
     @property
     def past(self) -> Tensor:

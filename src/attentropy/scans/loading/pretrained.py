@@ -27,6 +27,7 @@ def load_model(
     count: Callable[[int, int], None] | None = None,
     device_map: str | None = None,
     device: str = "cpu",
+    tensor_parallel: bool = False,
 ) -> nn.Module:
     """The model of the class that its config names.
 
@@ -39,6 +40,7 @@ def load_model(
         device_map: where weights stay until a module runs: "auto", "cpu" or "disk"; None loads
             all into memory.
         device: where modules run whose weights are elsewhere.
+        tensor_parallel: each process loads its heads of every layer.
     """
     transformers = _transformers(offline=options["local_files_only"])
     import torch
@@ -51,6 +53,9 @@ def load_model(
     }
     if device_map is not None:
         offload.check_kind(device_map)
+    if tensor_parallel:
+        _check_parallel(device, device_map, options)
+        given["distributed_config"] = _by_heads()
     with quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
         foreign = [] if not options["local_files_only"] else _keep_shipped(config)
@@ -67,6 +72,30 @@ def load_model(
             stacklevel=2,
         )
     return model
+
+
+def _check_parallel(device: str, device_map: str | None, options: dict[str, Any]) -> None:
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ScanError("{tensor_parallel} needs several processes: start them with torchrun")
+    if device_map is not None or "gguf_file" in options:
+        raise ScanError("{tensor_parallel} takes a transformers folder, and no {device_map}")
+    if device != "cpu":
+        rule = (
+            "{tensor_parallel} runs on CPUs, got {found}: on GPUs load the model with a tp_plan "
+            "yourself, and call at.scan in every process"
+        )
+        raise ScanError(rule, found=device)
+
+
+def _by_heads() -> Any:
+    """The heads of every layer over all processes, as the plan of the model has it."""
+    try:
+        from transformers.distributed import DistributedConfig
+    except ImportError as error:
+        raise ScanError("{tensor_parallel} needs a newer transformers") from error
+    return DistributedConfig(tp_plan="auto")
 
 
 def _offloaded(

@@ -53,11 +53,13 @@ class Placement:
         device: where modules run.
         device_map: where weights stay until a module runs: "auto", "cpu" or "disk"; None loads
             all of them to the device.
+        tensor_parallel: the processes of the job share the heads of every layer.
     """
 
     dtype: str = "float32"
     device: str = "cpu"
     device_map: str | None = None
+    tensor_parallel: bool = False
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Placement":
@@ -104,6 +106,8 @@ def load(
         return _from_disk(path, placement, permissions, count)
     if placement.device_map is not None and (name is None or FACTORY.fullmatch(name)):
         raise ScanError("{device_map} takes a transformers folder or a GGUF file as {model}")
+    if placement.tensor_parallel and (name is None or FACTORY.fullmatch(name)):
+        raise ScanError("{tensor_parallel} takes a transformers folder as {model}")
     if name is None:
         return _embedded(placement)
     if FACTORY.fullmatch(name):
@@ -251,9 +255,11 @@ def _transformers(
         count=count,
         device_map=placement.device_map,
         device=placement.device,
+        tensor_parallel=placement.tensor_parallel,
     )
     tokenizer = load_tokenizer(where, options=options)
-    model = place(model, placement) if placement.device_map is None else model.eval()
+    spread = placement.device_map is not None or placement.tensor_parallel
+    model = model.eval() if spread else place(model, placement)
     gguf = Path(where) / more["gguf_file"] if more else None
     about = describe_model(model, where, "gguf" if more else "transformers", placement)
     _say_trained(about, trained_length(model, tokenizer, gguf))

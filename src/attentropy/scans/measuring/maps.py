@@ -58,6 +58,7 @@ def draw_maps(
         return None
     watch = Watch(model)
     watch.recorder = mapper = _Mapper()
+    watch.of_all_heads()
     with torch.no_grad(), watch:
         read(model, tokens[:side].view(1, -1).to(device_of(model)))
     data, peak = {}, {}

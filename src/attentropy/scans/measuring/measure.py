@@ -20,6 +20,7 @@ from attentropy.distributed.team import ALONE, Team
 from attentropy.models.intercept import verify
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.buckets import by_position
+from attentropy.models.losses.lockstep import in_step
 from attentropy.models.losses.reading import logits_of, read
 from attentropy.models.losses.tokens import next_token_losses
 from attentropy.models.record import reduce
@@ -80,33 +81,74 @@ def measure(
         met: the kinds of passes (True for those of one window) that were read before; this one's
             are added.
     """
+    return measure_several(model, [windows], team=team, met=met)[0]
+
+
+def measure_several(
+    model: nn.Module,
+    lengths: Iterable[Iterable[Tensor]],
+    *,
+    team: Team = ALONE,
+    met: set[bool] | None = None,
+) -> list[Reading]:
+    """Read windows of several lengths; of a model on disk, all of them layer by layer.
+
+    Args:
+        model: the model.
+        lengths: for each length the ids [B, n] of each forward pass.
+        team: as in `measure`.
+        met: as in `measure`.
+    """
     began = time.perf_counter()
-    todo = list(windows)
-    fresh = _first_of_kind(todo, set() if met is None else met)
-    with torch.no_grad(), Watch(model, keep="rows") as watch:
+    todo = [(i, ids) for i, windows in enumerate(lengths) for ids in windows]
+    fresh = _first_of_kind([ids for _, ids in todo], set() if met is None else met)
+    with torch.no_grad(), Watch(model, keep="rows").of_all_heads() as watch:
+        mine = team.share(range(len(todo)))
+        if mine and mine[0] not in fresh:
+            _settle(model, watch, todo[mine[0]][1])
         passes = team.map(
-            lambda i: _pass(model, watch, todo[i], fresh=i in fresh), range(len(todo))
+            lambda i: _pass(model, watch, todo[i][1], fresh=i in fresh),
+            range(len(todo)),
+            run=in_step(model, tokens=lambda i: todo[i][1].numel()),
         )
-        together = merge([one.totals for one in passes])
-        reduce.fill(watch.recorder.owners, reduce.slots(together))
+        seconds = time.perf_counter() - began
+        both = [(one, i, ids) for one, (i, ids) in zip(passes, todo, strict=True)]
+        return [
+            _reading(
+                watch,
+                [(one, ids) for one, place, ids in both if place == i],
+                seconds_per_token=seconds / sum(ids.numel() for _, ids in todo),
+            )
+            for i in range(todo[-1][0] + 1)
+        ]
+
+
+def _reading(
+    watch: Watch, found: list[tuple[_WindowPass, Tensor]], *, seconds_per_token: float
+) -> Reading:
+    """What the passes of one length give together."""
+    passes = [one for one, _ in found]
+    tokens = sum(ids.numel() for _, ids in found)
+    together = merge([one.totals for one in passes])
+    reduce.fill(watch.recorder.owners, reduce.slots(together))
     rows = forward_rows(watch.heads())
     sizes = [one.sequences for one in passes]
     lost = [one.losses for one in passes if one.losses is not None]
     losses = torch.cat(lost) if lost and all(row.causal for row in rows) else None
     mean = None if losses is None else float(losses.double().mean())
     profiles = zip(*(one.profiles for one in passes), strict=True)
-    found = Measure(
-        length=todo[0].shape[1],
+    measured = Measure(
+        length=found[0][1].shape[1],
         sequences=sum(sizes),
-        tokens=sum(ids.numel() for ids in todo),
-        seconds=round(time.perf_counter() - began, 4),
+        tokens=tokens,
+        seconds=round(tokens * seconds_per_token, 4),
         rows=rows,
         profiles=[_rounded(merged(parts, sizes)) for parts in profiles],
         loss=mean,
         perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         loss_by_position=[] if losses is None else by_position(losses),
     )
-    return Reading(found, losses, watch.coverage())
+    return Reading(measured, losses, watch.coverage())
 
 
 def _first_of_kind(windows: list[Tensor], met: set[bool]) -> set[int]:
@@ -131,19 +173,23 @@ def _pass(model: nn.Module, watch: Watch, window: Tensor, *, fresh: bool) -> _Wi
     return found
 
 
+def _settle(model: nn.Module, watch: Watch, ids: Tensor) -> None:
+    """Read a few tokens if no call was compared yet, before a pass that is not the first."""
+    if not verify.count(model):
+        read(model, ids[:2, :FEW].to(device_of(model)))
+        watch.clear()
+
+
 def _settled(model: nn.Module, watch: Watch, ids: Tensor) -> Any:
     """The output of a pass in which no call was compared with the model's own function.
 
     That function serves the calls that are compared. In one process this happens in the first pass
-    of a kind, so that the others must not depend on which process reads them: a few tokens are read
-    before the first, and a pass that makes new kinds of calls is repeated.
+    of a kind, so that the others must not depend on which process reads them: a pass that makes
+    new kinds of calls is repeated.
     """
-    if not verify.count(model):
-        read(model, ids[:2, :FEW])
-        watch.clear()
-    before = verify.count(model)
+    before = verify.given()
     output = read(model, ids)
-    if verify.count(model) > before:
+    if verify.given() > before:
         watch.clear()
         output = read(model, ids)
     return output

@@ -162,6 +162,7 @@ def measured(
 def _read(reading: TokenReading, recorder: Recorder) -> Watch:
     watch = Watch(reading.model)
     watch.recorder = recorder
+    watch.of_all_heads()
     with torch.no_grad(), watch:
         reading.run()
     return watch

@@ -48,7 +48,7 @@ class WordsConfig:
     keys: int = 64
     trained: int = 64
     batch: int = 16
-    rate: float = 1e-2
+    rate: float = 1.76e-3  # as published; 0.01 diverged between 1500 and 2000 steps
     warmup: int = 100
     hidden: float = 0.15
     stages: tuple[int, ...] = (250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000)

@@ -122,7 +122,8 @@ def _observe(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> No
     layout = layout_of(module, logits, dim)
 
     def prepared(sinks: Sinks) -> Callable[[], None]:
-        return owner.recorder.prepare(owner, *_read(module, layout, logits, weights, sinks))
+        found = _read(module, layout, logits, weights, sinks)
+        return owner.recorder.prepare(owner, *owner.recorder.whole(owner, *found))
 
     if census is None:
         commit = prepared(sinks_of(module, way))

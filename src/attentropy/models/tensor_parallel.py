@@ -1,0 +1,113 @@
+"""Heads that processes share: a model whose projections are cut along a mesh dimension "tp".
+
+Each process then attends with some heads, and all make the same calls in the same order. What is
+recorded of a call is gathered from all of them, so that every process has the rows of the whole
+model, with the numbers that heads have there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from attentropy.core.results import Stats
+from attentropy.core.visibility import Visibility
+from attentropy.distributed.groups import Peers, peers
+from attentropy.models.intercept.candidates import HEADS_DIMENSION, cut_along
+from attentropy.models.record.model_call import ModelCall
+from attentropy.models.record.model_masks import ModelMask
+
+_CALLED = ("scale", "bias", "relative", "slopes", "sink", "additive")
+S = TypeVar("S", bound="Sequence[Any] | Tensor")
+
+
+@dataclass(frozen=True, eq=False)
+class SharedHeads:
+    """The processes that share the heads of a model; the r-th of R holds the r-th part of them.
+
+    Attributes:
+        peers: this process among them.
+    """
+
+    peers: Peers
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.peers.size
+
+    def own(self, values: S) -> S:
+        """This process's part of what is given for every head.
+
+        Args:
+            values: a sequence, or a tensor whose first dimension is that of heads.
+        """
+        each = len(values) // self.size
+        return values[self.peers.rank * each : (self.peers.rank + 1) * each]  # type: ignore[return-value]
+
+    def gather(self, x: Tensor, dim: int = 1) -> Tensor:
+        """A tensor with the heads of all processes; each calls it.
+
+        Args:
+            x: of this process.
+            dim: that of heads.
+        """
+        parts = self.peers.gather(x.detach().contiguous())
+        return torch.cat(parts, dim)
+
+    def whole(
+        self, asked: ModelCall, out: Tensor | None, stats: Stats
+    ) -> tuple[ModelCall, Tensor | None, Stats]:
+        """A call of this process as that of all heads, with its output and statistics.
+
+        Args:
+            asked: the call.
+            out: its output [B,H,Q,Dv], where it is known.
+            stats: the statistics of its rows.
+        """
+        call, heads = asked.call, asked.call.q.shape[1]
+        wide: dict[str, Any] = {name: self.gather(getattr(call, name)) for name in ("q", "k", "v")}
+        wide |= {name: self._wide(getattr(call, name), heads, name) for name in _CALLED}
+        mask = self._mask(asked.mask, heads)
+        seen = mask.seen if call.seen is asked.mask.seen else self._seen(call.seen, heads)
+        rows = call.q.shape[:3]
+        every = {
+            name: None if x is None else self.gather(x.expand(rows))
+            for name, x in stats.present().items()
+        }
+        return (
+            asked._replace(call=call._replace(seen=seen, **wide), mask=mask),
+            None if out is None else self.gather(out),
+            Stats.later(frozenset(every), every.__getitem__),
+        )
+
+    def _wide(self, x: Tensor | None, heads: int, name: str = "") -> Tensor | None:
+        """With all heads, if it has one entry for each of these."""
+        dim = 0 if name in ("relative", "slopes", "sink", "additive") else 1
+        return x if x is None or x.shape[dim] != heads else self.gather(x, dim)
+
+    def _seen(self, seen: Visibility, heads: int) -> Visibility:
+        names = ("lo", "hi", "table", "added", "counted")
+        wide: dict[str, Any] = {n: self._wide(getattr(seen, n), heads) for n in names}
+        extent = seen.extent._replace(heads=heads * self.size)
+        return seen._replace(extent=extent, **wide)
+
+    def _mask(self, mask: ModelMask, heads: int) -> ModelMask:
+        blind = self._wide(mask.blind, heads)
+        return replace(mask, seen=self._seen(mask.seen, heads), blind=blind, notes={})
+
+
+def shared_heads(model: nn.Module) -> SharedHeads | None:
+    """The processes that share the heads of a model; None if every process has all of them.
+
+    Args:
+        model: as transformers loads it with a tp_plan, or one whose parameters are cut along a mesh
+            dimension "tp".
+    """
+    mesh = next(cut_along(model), None)
+    if mesh is None:
+        return None
+    found = peers(mesh[HEADS_DIMENSION] if mesh.ndim > 1 else mesh)
+    return None if found.size == 1 else SharedHeads(found)

@@ -1,0 +1,123 @@
+"""A model whose heads two processes share is measured, steered and calibrated as one process does."""
+
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import attentropy as at
+from attentropy.core.errors import ArgumentError
+from attentropy.core.statistics import NAMES
+from attentropy.distributed.groups import Peers
+from attentropy.distributed.team import Team
+from attentropy.models.intercept.candidates import is_cut
+from attentropy.models.tensor_parallel import SharedHeads, shared_heads
+from attentropy.scans.scan import scan
+from attentropy.scans.texts.view import text_view
+from tests.processes import spawn
+
+IDS = torch.arange(360) * 7 % 97
+PER_HEAD = [0.5, 1.0, 1.5, 2.0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=98,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=20,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    return str(tmp_path)
+
+
+def loaded(folder, **options):
+    from transformers import LlamaForCausalLM
+
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval()
+
+
+def everything(model):
+    """What a scan, a plan, steering and a view of a text say."""
+    found = scan(model, IDS, lengths=[10, 20, 40], tokens_per_length=80, calibrate=True)
+    handle = at.steer(model, temperature=PER_HEAD)
+    with torch.no_grad():
+        steered = model(IDS[None, :20]).logits
+    handle.undo()
+    handle = at.steer(model, found.plan)
+    with torch.no_grad():
+        planned = model(IDS[None, :40]).logits
+    handle.undo()
+    view = text_view(model, IDS[:24], most_heads=3)
+    return {
+        "rows": [row for one in found.measures for row in one.rows],
+        "profiles": [p.entropy for one in found.measures for p in one.profiles],
+        "loss": [one.loss for one in found.measures],
+        "findings": [(one.name, one.heads) for one in found.findings],
+        "maps": sorted(found.maps.data),
+        "factors": found.plan.factors,
+        "judged": found.plan.judged.change.difference,
+        "steered": steered,
+        "planned": planned,
+        "looks": {layer: look.weights for layer, look in view.looks.items()},
+        "heads": view.heads,
+        "processes": found.processes,
+    }
+
+
+def by_heads(rank, folder):
+    from transformers.distributed import DistributedConfig
+
+    model = loaded(folder, distributed_config=DistributedConfig(tp_plan="auto", tp_size=2))
+    shared = shared_heads(model)
+    assert (shared.size, shared.peers.rank) == (2, rank)
+    with pytest.raises(ArgumentError, match="whose heads 2 processes share"):
+        scan(model, IDS, lengths=[10], team=Team(Peers(None, rank, 2)))
+    return pickle.dumps(everything(model))  # the queue would share memory with an ended process
+
+
+@pytest.mark.slow
+def test_all_that_is_said_of_heads_is_that_of_one_process(folder):
+    want = everything(loaded(folder))
+    assert want.pop("processes") == 1
+    for one in spawn(by_heads, 2, folder):
+        assert not isinstance(one, str), one
+        got = pickle.loads(one)
+        assert got.pop("processes") == 2
+        same(got, want)
+
+
+def same(got, want):
+    for name in ("findings", "maps", "heads"):
+        assert got[name] == want[name], name
+    assert [(r.layer, r.head, r.heads, r.twin) for r in got["rows"]] == [
+        (r.layer, r.head, r.heads, r.twin) for r in want["rows"]
+    ]
+    numbers = [torch.tensor([[r[n] for n in NAMES] for r in x["rows"]]) for x in (got, want)]
+    pairs = [numbers, *((got[n], want[n]) for n in ("loss", "steered", "planned", "judged"))]
+    pairs += [(got["looks"][layer], want["looks"][layer]) for layer in want["looks"]]
+    pairs += [
+        (torch.tensor(got["factors"][n]), torch.tensor(f)) for n, f in want["factors"].items()
+    ]
+    for pair in pairs:
+        a, b = (torch.as_tensor(x) for x in pair)
+        torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, equal_nan=True)
+
+
+def test_a_process_has_its_part_of_what_is_given_for_every_head():
+    shared = SharedHeads(Peers(None, 1, 2))
+    assert shared.own((1, 2, 3, 4)) == (3, 4)
+    assert shared.own(torch.arange(6)).tolist() == [3, 4, 5]
+
+
+def test_a_model_in_one_process_shares_nothing():
+    assert shared_heads(nn.Linear(2, 2)) is None
+    assert not is_cut(nn.Linear(2, 2))
