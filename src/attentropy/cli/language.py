@@ -45,6 +45,13 @@ class HelpInLanguage(click.HelpFormatter):
     """Writes help in the language that is spoken; in English it is click's own."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Write how a command is called.
+
+        Args:
+            prog: the name of the command.
+            args: what follows it.
+            prefix: what comes before it, "Usage:" if not given.
+        """
         if spoken() != "en":
             prefix = told("Usage:")
             args = args.replace("[OPTIONS]", told("[OPTIONS]"))
@@ -52,15 +59,30 @@ class HelpInLanguage(click.HelpFormatter):
         super().write_usage(prog, args, prefix)
 
     def write_heading(self, heading: str) -> None:
+        """Write the name of a part of the help.
+
+        Args:
+            heading: the name, in the language that is spoken.
+        """
         mark = ":" if spoken() == "en" else "："
         self.write(f"{'':>{self.current_indent}}{heading}{mark}\n")
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
+        """A part of the help, indented.
+
+        Args:
+            name: its heading, in English.
+        """
         with super().section(told(name)):
             yield
 
     def write_text(self, text: str) -> None:
+        """Write paragraphs.
+
+        Args:
+            text: in English.
+        """
         if spoken() == "en":
             super().write_text(text)
             return
@@ -71,6 +93,13 @@ class HelpInLanguage(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
+        """Write names and what they mean, in two columns.
+
+        Args:
+            rows: a name and its meaning each.
+            col_max: columns of a name at most.
+            col_spacing: columns between the two.
+        """
         rows = list(rows)
         if spoken() != "en":
             first = min(max(len(name) for name, _ in rows), col_max) + col_spacing

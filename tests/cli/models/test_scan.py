@@ -218,16 +218,16 @@ def test_an_unwritable_output(call, monkeypatch):
 def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkeypatch):
     from attentropy.scans import scan as module
 
-    plain, seen = module.measure, []
+    plain, seen = module.measure_several, []
 
-    def interrupted(model, windows, **options):
-        found = plain(model, windows, **options)
-        seen.append(found.measure.length)
+    def interrupted(model, lengths, **options):
+        found = plain(model, lengths, **options)
+        seen.extend(one.measure.length for one in found)
         if len(seen) == 2:
             raise KeyboardInterrupt
         return found
 
-    monkeypatch.setattr(module, "measure", interrupted)
+    monkeypatch.setattr(module, "measure_several", interrupted)
     result = call("--lengths", "16,32,64")
     assert result.exit_code == 130
     assert "--resume goes on" in result.stderr
@@ -237,7 +237,7 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(call, tmp_path, monkey
     assert leftovers(tmp_path / "out") == ["scan.json"]
 
     seen.clear()
-    monkeypatch.setattr(module, "measure", lambda *a, **k: seen.append(1) or plain(*a, **k))
+    monkeypatch.setattr(module, "measure_several", lambda *a, **k: seen.append(1) or plain(*a, **k))
     result = call("--lengths", "16,32,64", "--resume")
     assert result.exit_code == 0
     assert len(seen) == 2  # 16 was not measured again

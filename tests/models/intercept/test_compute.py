@@ -183,7 +183,7 @@ def test_calls_of_attend_by_a_module_on_a_ring_are_refused():
     module = Calls()
     handle = at.steer(module, scale=0.5)
     (attached,), untrack = tracking.track([module])
-    undo = registry.replace(attached, "ring", Spreading(None))
+    undo = registry.replace(attached, "ring", Spreading(None, None))
     with pytest.raises(UnsupportedError, match="give context_parallel= to the layer"):
         module(Q)
     undo()
