@@ -1,6 +1,7 @@
 """A call that a model makes: its output, its weights, what is recorded, what is left as it was."""
 
 import copy
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -181,14 +182,13 @@ def test_calls_of_attend_by_a_module_on_a_ring_are_refused():
             return at.attend(q, q, q).out
 
     module = Calls()
-    handle = at.steer(module, scale=0.5)
-    (attached,), untrack = tracking.track([module])
-    undo = registry.replace(attached, "ring", Spreading(None, None))
-    with pytest.raises(UnsupportedError, match="give context_parallel= to the layer"):
-        module(Q)
-    undo()
-    untrack()
-    handle.undo()
+    with ExitStack() as undone:  # also where the test fails
+        undone.callback(at.steer(module, scale=0.5).undo)
+        (attached,), untrack = tracking.track([module])
+        undone.callback(untrack)
+        undone.callback(registry.replace(attached, "ring", Spreading(None, None)))
+        with pytest.raises(UnsupportedError, match="give context_parallel= to the layer"):
+            module(Q)
     assert hooks.change is None
 
 
