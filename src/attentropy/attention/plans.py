@@ -81,7 +81,7 @@ def find(kind: Kind | None) -> CallPlan | None:
 
 
 def note(kind: Kind | None, call: Call, kernel: str) -> None:
-    """Make the plan of a kind, unless it is known whether there is one.
+    """Make the plan of a kind, unless this was tried before.
 
     Args:
         kind: what `kind_of` gave for the call.

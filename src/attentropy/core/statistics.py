@@ -1,4 +1,4 @@
-"""The table of statistics: what is known of one attention head, said once for the whole library.
+"""The table of statistics: everything measured about one attention head, defined in one place.
 
 A field of `HeadRow` that carries a `Statistic` is one row of the table. Which sums a watch keeps,
 head rows, `HeadStats`, run stores, scan.json, exports, the report, terminal tables, names in
@@ -6,7 +6,7 @@ TensorBoard and docs/reference/statistics.md are all read from it.
 
 In formulas p is one row of attention (one query), s its final logits, n the number of keys that
 the query sees, i and j the positions of query and key. Logarithms are natural. A head's number is
-taken over its rows that had a choice, that is, saw two keys or more.
+taken over the rows that have a choice, that is, see two keys or more.
 """
 
 import math

@@ -9,7 +9,7 @@ head's scale is solved for that gives it: from the head's own scores ("empirical
 Gaussian scores of the spread that explains its entropy ("gaussian"). Then the steered model is
 measured again, and the plan carries what came out: entropies, perplexities, and the loss at the end
 of the longest text, beside that of the untouched model and of truncation. `plan.helps` says whether
-it is worth having: holding the entropy is no end in itself.
+it is worth having: holding the entropy is not a goal in itself.
 """
 
 import math

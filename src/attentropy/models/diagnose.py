@@ -428,8 +428,8 @@ def growing(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
             found,
             evidence=f"Entropy grows by {min(values):.2f} to {max(values):.2f} per log n between "
             f"{shortest} and {max(row.length for row in rows)} keys.",
-            advice="This describes the head and is no fault: whether a longer text costs anything "
-            "is told by the loss.",
+            advice="This describes the head and is not a fault: only the loss shows whether a "
+            "longer text costs anything.",
         )
 
 

@@ -100,7 +100,7 @@ class Generation:
         name = f"{place.layer}#{place.call}" if place.call else place.layer
         parts = (stats.entropy, stats.varentropy, stats.top_probability)
         last = [x.detach()[:, :, -1] for x in parts if x is not None]
-        if len(last) == len(parts):  # None where weights are no probabilities
+        if len(last) == len(parts):  # None where weights are not probabilities
             self._heads[name] = torch.stack(last)  # [3,B,H]
             self._choices[name] = stats.visible[:, :, -1].expand_as(last[0]) > 1
 

@@ -22,7 +22,7 @@ A model is **exact** if its output is unchanged (1e-6 of its largest value; 1e-3
 single precision only), if `undo()` restores every bit, and if every attention operator that ran is
 recorded with its entropies to 2e-5 and its number of rows. *Unseen, named*: some operators were not
 recorded, and the watch says so. *Pooled*: numbers of several operators stand in one row. *False rows*:
-rows of something that is no attention.
+rows of something that is not attention.
 """
 
 

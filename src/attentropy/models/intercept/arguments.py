@@ -62,7 +62,7 @@ def argument(owner: "Owner", name: str) -> Any:
 
 
 def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor | None:
-    """Queries that are no padding, bool [B,1,Q]; None if all count.
+    """Queries that are not padding, bool [B,1,Q]; None if all count.
 
     Args:
         batch: number of sequences.
@@ -101,7 +101,7 @@ def _remembered(
 
 
 def _real(owner: "Owner") -> Tensor | None:
-    """Tokens [B,N] that are no padding, as one module was told."""
+    """Tokens [B,N] that are not padding, as one module was told."""
     if all(x.dim() != 2 for x in _tensors(owner)):
         return None
     for name in PADDED:

@@ -3,7 +3,7 @@
 Functions that are bound early, or that compute a softmax in other ways, pass by what is patched.
 The first forward pass of each kind therefore runs under a Census, which sees the operators of
 torch. It finds attention that nobody recorded, and follows the weights of each softmax: those that
-are never summed over keys in a matrix product are no attention.
+are never summed over keys in a matrix product are not attention.
 """
 
 import weakref
@@ -29,7 +29,7 @@ CARRY = {
     "_unsafe_view", "as_strided", "slice_scatter", "select_scatter", "index_put", "index_put_",
     "flip", "roll", "clamp", "relu",
 }  # fmt: skip
-MOST_SINKS = 16  # columns that may be joined to logits and be no keys
+MOST_SINKS = 16  # columns that may be joined to logits without being keys
 QUOTIENTS = ("div", "div_", "mul")
 ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
 
@@ -48,7 +48,7 @@ class Softmaxed:
         span: the most that a product with values may sum over.
         record: records it; None if it slipped by.
         way: what tells softmax calls of the module apart.
-        sinks: columns in front of the keys and behind them that may be no keys.
+        sinks: columns in front of the keys and behind them that may not be keys.
         keys: number of columns that are, or may be, sinks too.
         sums: lengths over which its weights were summed in matrix products.
     """
@@ -288,7 +288,7 @@ def is_used(module: nn.Module, way: Hashable) -> bool | None:
 
 
 def sinks_of(module: nn.Module, way: Hashable) -> Sinks:
-    """Columns in front of the keys and behind them that are no keys, as a census has learned.
+    """Columns in front of the keys and behind them that are not keys, as a census has learned.
 
     Args:
         module: computes the softmax.

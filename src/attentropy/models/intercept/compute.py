@@ -283,7 +283,7 @@ def changed(
 
 @torch.no_grad()
 def weights_of(asked: ModelCall) -> Tensor | None:
-    """The weights [B,H,Q,K] of a call, without dropout; None if they are no softmax.
+    """The weights [B,H,Q,K] of a call, without dropout; None if they are not softmax.
 
     A query that sees nothing has weights of 0.
     """

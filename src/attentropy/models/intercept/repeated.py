@@ -35,7 +35,7 @@ class MaskedPlan(NamedTuple):
     """What a mask and padding make of the plan of a call.
 
     Attributes:
-        real: queries that are no padding; None if all count.
+        real: queries that are not padding; None if all count.
         plan: computes such calls.
         summing: which of their rows are summed.
     """

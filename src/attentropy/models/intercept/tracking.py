@@ -244,7 +244,7 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
         attached = self.__dict__.get(TRACKED)
         if attached is None:
             return original(self, *args, **kwargs)
-        # what compiles a module is no module that runs: torch.compile would not know it there
+        # what compiles a module is not a module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
         depth, owner, starts = len(running), attached.owner, attached.recorder is not None
         try:  # an interrupt may come at any point

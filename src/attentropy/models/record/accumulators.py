@@ -172,7 +172,7 @@ class Owner:
         known: what attentropy.models.intercept.repeated knows of its calls, by kind.
         served: how the last call of each kind was served there.
         given: arguments of the running call of the module.
-        real: queries that are no padding, as these arguments tell; by sizes of a call.
+        real: queries that are not padding, as these arguments tell; by sizes of a call.
         slots: by place.
     """
 

@@ -212,7 +212,7 @@ class Recorder:
 
 
 def real_queries_of(asked: ModelCall) -> Tensor | None:
-    """Queries that are no padding, broadcastable to [B,H,Q]; None if all count.
+    """Queries that are not padding, broadcastable to [B,H,Q]; None if all count.
 
     Args:
         asked: the call that is running.

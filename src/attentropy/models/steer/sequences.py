@@ -28,7 +28,7 @@ class CachedShare:
 
     Attributes:
         placed: this rank's part of the prompt.
-        padding: tokens of the prompt that are no padding, bool [B, whole]; None if all are.
+        padding: tokens of the prompt that are not padding, bool [B, whole]; None if all are.
         new: number of tokens after the prompt.
     """
 
@@ -78,7 +78,7 @@ class Sequences:
         spread: how sequences are spread over ranks.
 
     Attributes:
-        padding: tokens of the whole that are no padding, bool [B, whole]; None if all are.
+        padding: tokens of the whole that are not padding, bool [B, whole]; None if all are.
         cached: the cache that the running pass continues.
     """
 

@@ -112,7 +112,8 @@ def sentences(scan: Scan) -> list[str]:
     if middle is not None:
         said.append(
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
-            "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
+            "(0 is invariant, 1 spreads over all keys); "
+            "this describes the model and is not a fault."
         )
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:

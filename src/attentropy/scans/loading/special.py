@@ -64,7 +64,9 @@ def weaknesses(ids: Tensor, unknown: int | None) -> list[str]:
     token, share = int(tokens[most]), float(counts[most]) / len(ids)
     strange = 0.0 if unknown is None else float((ids == unknown).double().mean())
     if strange > MOST:
-        return [f"{strange:.0%} of the tokens are unknown to the tokenizer: this is no text for it"]
+        return [
+            f"{strange:.0%} of the tokens are unknown to the tokenizer: it cannot read this text"
+        ]
     if share > MOST:
         return [f"{share:.0%} of the tokens are the same one ({token}): this is hardly a text"]
     return []

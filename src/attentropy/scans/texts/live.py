@@ -144,7 +144,7 @@ class LiveText:
         return _weights(logits, lse[head[1], at])
 
     def column(self, head: Head, token: int) -> Tensor | None:
-        """What every query gives to one key, [Q]; None if this token is no key of this layer.
+        """What every query gives to one key, [Q]; None if this token is not a key of this layer.
 
         Args:
             head: layer and number.

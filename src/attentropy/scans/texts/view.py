@@ -140,13 +140,13 @@ def measured(
     odd = dict(recorder.odd)
     for row in found:
         if row.place not in recorder.rows:
-            odd.setdefault(row.place, "its weights are no softmax")
+            odd.setdefault(row.place, "its weights are not softmax")
             continue
         queries, keys = reading.sides_of(row)
         own = recorder.rows[row.place]
         sizes = own["entropy"].shape[1], own["received"].shape[1]
         if sizes != (queries.count, keys.count):
-            odd[row.place] = f"{sizes[0]} queries and {sizes[1]} keys are no row of tokens"
+            odd[row.place] = f"{sizes[0]} queries and {sizes[1]} keys do not form a row of tokens"
             continue
         layers.append(row)
         rows.append(_placed(own, queries, keys, len(reading.ids)))

@@ -79,7 +79,7 @@ def _unused(path: Path) -> Path:
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:
-    """The files of all runs in a folder, the newest first; what is no regular file is left out.
+    """The files of all runs in a folder, the newest first; anything but a regular file is left out.
 
     Args:
         folder: where to look; the directory of runs by default.
@@ -158,9 +158,9 @@ def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
     try:
         found = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is no run of attentropy ({error})") from error
+        raise RunError(f"{path} is not a run of attentropy ({error})") from error
     if found.get("format") != FORMAT:
-        raise RunError(f"{path} is no run of attentropy")
+        raise RunError(f"{path} is not a run of attentropy")
     if found.get("version") != VERSION:
         version = found.get("version")
         raise RunError(f"{path} has version {version}; this attentropy reads {VERSION}")
@@ -183,7 +183,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module have none
         if code == sqlite3.SQLITE_NOTADB:
-            raise RunError(f"{path} is no run of attentropy ({error})") from error
+            raise RunError(f"{path} is not a run of attentropy ({error})") from error
         raise RunError(f"{path} cannot be read: {error}") from error
     except (sqlite3.Error, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error

@@ -210,13 +210,13 @@ def _check(path: Path) -> None:
     if not path.exists():
         return
     if not is_regular(path):
-        raise RunError(f"{path} is no file that a run can be written to")
+        raise RunError(f"{path} is not a file that a run can be written to")
     try:
         with closing(connect(path)) as db:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 meta(db, path)
     except sqlite3.Error as error:
-        raise RunError(f"{path} is no run of attentropy ({error})") from error
+        raise RunError(f"{path} is not a run of attentropy ({error})") from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
