@@ -64,7 +64,7 @@ def check_length(model: nn.Module, to: int) -> None:
 
     Args:
         model: the model.
-        to: the length that it shall read.
+        to: the length that it should read.
     """
     limit = position_limit(model)
     if limit is not None and to > limit:
@@ -77,7 +77,7 @@ def refused(model: nn.Module, to: int, error: Exception) -> UnsupportedError:
 
     Args:
         model: the model.
-        to: the length that it shall read.
+        to: the length that it should read.
         error: what it raised.
     """
     why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

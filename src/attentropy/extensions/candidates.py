@@ -78,7 +78,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         model: the class of the model.
         trained: the trained length.
-        to: the length that it shall read.
+        to: the length that it should read.
         layers: the number of heads of each layer that attends, by name.
     """
 

@@ -1,9 +1,8 @@
-"""What the running modules were called with: it tells padding, and where keys come from.
+"""The arguments of the running modules: they show padding, and where keys come from.
 
-Padding is what the caller says is padding: an `attention_mask` [B,N], 0 at padding, or a
-`key_padding_mask` [B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without
-positive numbers is added to logits, and tells of nothing. Where nothing says so, all rows count,
-whatever keys they see.
+The caller says what is padding: an `attention_mask` [B,N], 0 at padding, or a `key_padding_mask`
+[B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without positive numbers
+is added to logits, and says nothing about padding. Where no argument marks padding, all rows count.
 """
 
 from collections.abc import Iterator
@@ -136,7 +135,7 @@ def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | N
 
 
 def from_elsewhere(queries: int, keys: int) -> bool | None:
-    """Are keys computed from another input than queries? None if the arguments do not tell.
+    """Are keys computed from another input than queries? None if the arguments do not show it.
 
     Args:
         queries: number of queries.

@@ -1,9 +1,9 @@
-"""What attention really ran: every operator of one forward pass, seen below all Python.
+"""Which attention really ran: all operators of one forward pass, seen below Python.
 
-Functions that are bound early, or that compute a softmax in other ways, pass by what is patched.
-The first forward pass of each kind therefore runs under a Census, which sees the operators of
-torch. It finds attention that nobody recorded, and follows the weights of each softmax: those that
-are never summed over keys in a matrix product are not attention.
+Functions that are bound early, or that compute a softmax in other ways, avoid the patches. The
+first forward pass of each kind therefore runs under a Census, which sees the operators of torch. It
+finds attention that was not recorded, and follows the weights of each softmax: those that are never
+summed over keys in a matrix product are not attention.
 """
 
 import weakref
@@ -76,7 +76,7 @@ class Softmaxed:
 
 
 class Census(TorchDispatchMode):
-    """Follows weights from each softmax to a product, and notes attention that slipped by."""
+    """Follows weights from each softmax to a product, and notes attention that was missed."""
 
     supports_higher_order_operators = True
     lets_kernels_be = True  # under checkpointing, a recomputation without it must do the same
@@ -114,7 +114,7 @@ class Census(TorchDispatchMode):
         self._mark(weights, {one: one.span})
 
     def slipped(self) -> list[tuple[nn.Module, str]]:
-        """Modules that attended unseen, and how."""
+        """Modules whose attention was not seen, and how they attend."""
         softmax = [
             (one.module, one.how)
             for one in self.found
@@ -299,7 +299,7 @@ def sinks_of(module: nn.Module, way: Hashable) -> Sinks:
 
 
 def slip(module: nn.Module, how: str) -> None:
-    """Remember that a module attends unseen.
+    """Remember that the attention of a module is not seen.
 
     Args:
         module: the module.
@@ -309,7 +309,7 @@ def slip(module: nn.Module, how: str) -> None:
 
 
 def slip_of(module: nn.Module) -> str | None:
-    """How a module attends unseen; None if nothing is known of it.
+    """How a module attends without being seen; None if nothing is known about it.
 
     Args:
         module: the module.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class ModelInputs(NamedTuple):
-    """What a model gives to an attention call, before it is steered and resolved.
+    """The arguments of a model's attention call, before steering and checks.
 
     Attributes:
         q: queries [B,H,Q,D].
@@ -324,7 +324,7 @@ def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is made as it is: neither changed nor recorded.
+    """Note that a call of the module was left alone: neither changed nor recorded.
 
     Args:
         module: makes the call.

@@ -1,7 +1,7 @@
-"""What a watch saw of every module with attention, and what it did not.
+"""What a watch saw of every module with attention, and what it missed.
 
-Modules that attend are told of, and beside them those that might: modules whose name or class says
-attention, and layers in a row with layers that attend, as hybrids have them. Containers are not.
+The list has modules that attend and modules that might: those whose name or class says attention,
+and those in the same list as layers that attend, as in hybrid models. Containers are left out.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class ModuleCoverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def covered(
     recorder: "Recorder", *, verified: Callable[[str], bool], might: Callable[[str], bool]
 ) -> list[ModuleCoverage]:
-    """What was seen of the modules that attend or might, in the order of the model.
+    """What was seen of the modules that attend or may attend, in the order of the model.
 
     Args:
         recorder: of the watch.

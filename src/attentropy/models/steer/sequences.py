@@ -123,7 +123,7 @@ class Sequences:
         return (), given
 
     def after(self, model: nn.Module, args: Any, output: Any) -> None:
-        """A forward hook that is always called: remembers the cache, and forgets the pass.
+        """A forward hook that is always called: stores the cache, drops the state of the pass.
 
         Args:
             model: the model.
@@ -183,8 +183,8 @@ def refusal(module: nn.Module, what: str) -> UnsupportedError:
     """The error for what cannot be spread.
 
     Args:
-        module: that needs it.
-        what: it is.
+        module: the module that needs it.
+        what: what cannot be spread.
     """
     return UnsupportedError(
         f"context_parallel does not support {what}, which {type(module).__name__} uses"
