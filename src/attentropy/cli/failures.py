@@ -20,7 +20,7 @@ _OURS = "attentropy: "
 
 
 class CalledWrongly(click.ClickException):
-    """The command cannot begin with these arguments; exit code 2."""
+    """The command cannot start with these arguments; exit code 2."""
 
     exit_code = 2
 
@@ -157,7 +157,7 @@ def needs(what: str, extra: str, *modules: str) -> None:
     """Refuse before any work is done if the modules of an extra are not installed.
 
     Args:
-        what: needs the modules, for the message.
+        what: the feature that needs the modules, for the message.
         extra: of attentropy that installs them.
         modules: names to look for.
     """

@@ -1,4 +1,4 @@
-"""Help and messages in the language of the reader: `--lang`, else LANG and its kin."""
+"""Help and messages in the language of the reader: `--lang`, else LANG, LC_ALL and LC_MESSAGES."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ def language_of(args: Sequence[str]) -> str:
 
 
 class HelpInLanguage(click.HelpFormatter):
-    """Writes help in the language that is spoken; in English it is click's own."""
+    """Writes help in the language in use; in English it is click's own."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write how a command is called.
@@ -62,7 +62,7 @@ class HelpInLanguage(click.HelpFormatter):
         """Write the name of a part of the help.
 
         Args:
-            heading: the name, in the language that is spoken.
+            heading: the name, in the language in use.
         """
         mark = ":" if spoken() == "en" else "："
         self.write(f"{'':>{self.current_indent}}{heading}{mark}\n")
@@ -171,7 +171,7 @@ def cells(text: str) -> int:
 
 
 def with_language(command: Any) -> Any:
-    """Give a command its option --lang, and help in the language that is spoken.
+    """Give a command its option --lang, and help in the language in use.
 
     Args:
         command: of click.

@@ -29,7 +29,7 @@ Kept = tuple[Tensor, ...]
 
 
 class Merging(Protocol):
-    """What the ring asks of a way to merge.
+    """What the ring needs from a way to merge.
 
     Attributes:
         sums: how many of the tensors that are kept are sums, and have gradients.

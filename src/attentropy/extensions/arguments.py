@@ -1,4 +1,4 @@
-"""What extend() is given: refused in one sentence before anything is measured."""
+"""The arguments of extend(): what cannot work is refused in one sentence before any measurement."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ def checked(
     Args:
         model: the model.
         tokens: ids of text.
-        to: the length that the model shall read.
+        to: the length that the model should read.
         texts: number of texts that judge; None for as many as fit and are needed.
-        counts: other numbers; None where one is left out.
+        counts: other counts to check; None where one is not given.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
@@ -73,7 +73,7 @@ def check_length(model: nn.Module, to: int) -> None:
 
 
 def refused(model: nn.Module, to: int, error: Exception) -> UnsupportedError:
-    """What to raise for an error of the model's own code.
+    """The exception to raise for an error in the model's own code.
 
     Args:
         model: the model.

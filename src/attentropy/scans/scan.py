@@ -92,11 +92,11 @@ def scan(
             the longest, 8,192 at least.
         provenance: where model and tokens come from, for the record.
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
-        listener: is told how far the scan is.
+        listener: receives the progress of the scan.
         keep: receives the scan so far after every length.
-        team: processes that share the work out; each has the model and all arguments, and gets
-            the whole scan. Attention maps are drawn by the first. None for a model whose heads
-            processes share (tensor parallelism): each process calls scan() with all arguments.
+        team: processes that share the work; each has the model and all arguments, and gets the
+            whole scan. The first one draws attention maps. None for a model whose heads processes
+            share (tensor parallelism): each process calls scan() with all arguments.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])

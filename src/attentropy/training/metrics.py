@@ -1,4 +1,4 @@
-"""The numbers of one sample that go to a log: aggregates and the worst heads, not all of them."""
+"""The numbers of one sample that are logged: aggregates and the worst heads, not every head."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ AGGREGATES: dict[str, Callable[[Array], float]] = {"mean": np.mean, "min": np.mi
 
 
 class Metrics(dict[str, float]):
-    """Scalars by name, and what they were made of.
+    """Scalars by name, and the rows they come from.
 
     Args:
         scalars: the numbers to log, by name.

@@ -177,7 +177,7 @@ def show(found: "Extension", out: Path, lines: list[str]) -> None:
     Args:
         found: what was measured.
         out: the folder with its files.
-        lines: that use the choice, and the export.
+        lines: commands that use the choice and the export.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -204,7 +204,7 @@ def machine(found: "Extension", out: Path, lines: list[str]) -> dict[str, Any]:
     Args:
         found: what was measured.
         out: the folder with its files.
-        lines: that use the export.
+        lines: commands that use the export.
     """
     task = found.record.task
     return {

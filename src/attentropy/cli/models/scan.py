@@ -185,7 +185,7 @@ def _stopped(out: Path) -> "Scan | None":
 
 
 def loading(listener: "Listener") -> Callable[[int, int], None]:
-    """Tells a listener of the tensors of a GGUF file while they are read.
+    """Report the tensors of a GGUF file to a listener while they are read.
 
     Args:
         listener: what shows it.
@@ -216,7 +216,7 @@ def parse(text: str) -> list[int]:
 
 
 def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
-    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+    """What the model reads, by the options `tokens` and `texts`; else the sample text.
 
     Args:
         source: the model, with its tokenizer.
@@ -264,7 +264,7 @@ def _load(argument: str, path: Path) -> "Scan":
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """So many CPU threads inside the block; None leaves them as they are."""
+    """Use this many CPU threads inside the block; None changes nothing."""
     import torch
 
     before = torch.get_num_threads()

@@ -43,11 +43,11 @@ def command(what: str | None, host: str, port: int, **options: Any) -> None:
 
 
 def is_model(what: str | None, *, given: list[str]) -> bool:
-    """Is a model meant, and not a folder of scans and runs?
+    """Does the argument name a model, and not a folder of scans and runs?
 
     Args:
         what: the argument.
-        given: options that say what a model shall read.
+        given: options that say what a model reads.
     """
     from attentropy.scans.loading.sources import FACTORY
 

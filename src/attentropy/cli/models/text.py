@@ -107,7 +107,7 @@ def load(model: str | None, options: dict[str, Any]) -> "Source":
 
 
 def reading_of(source: "Source", options: dict[str, Any]) -> "TokenReading":
-    """What the model shall read: a picture, or the prompt, the files or the sample text.
+    """What the model reads: a picture, or the prompt, the files or the sample text.
 
     Args:
         source: the model, with its tokenizer.

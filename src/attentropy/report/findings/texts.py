@@ -1,7 +1,7 @@
 """One explanation for each finding and alarm: the pages of the documentation and of every report.
 
-Thresholds are those of `models.diagnose.Thresholds` and of the alarms, so that a text never says
-another number than the one that is used.
+Thresholds come from `models.diagnose.Thresholds` and from the alarms, so that a text always shows
+the number in use.
 """
 
 import math
@@ -26,7 +26,7 @@ class FindingText:
         name: that of the finding or alarm.
         meaning: what such a head does.
         measured: the formula.
-        threshold: from where on it is found, and why there.
+        threshold: the value from which it is reported, and why.
         harmless: when it costs nothing.
         remedy: what to do.
         healthy: a picture of a head without it.

@@ -26,7 +26,7 @@ def check(
     lengths: list[int],
     skipped: Sequence[Skipped] = (),
 ) -> None:
-    """Refuse before anything is measured what cannot be calibrated.
+    """Refuse, before any measurement, what cannot be calibrated.
 
     Args:
         model: the model.
@@ -43,7 +43,7 @@ def check(
 def check_reach(
     lengths: Sequence[int], trained: int | None, skipped: Sequence[Skipped] = ()
 ) -> None:
-    """Refuse lengths of which none is beyond the trained one.
+    """Refuse lengths if none is beyond the trained length.
 
     Args:
         lengths: increasing.

@@ -59,7 +59,7 @@ def broken(excess: list[Excess], at: int, cause: Cause | None) -> str:
     """The sentence of a model that breaks: where, and why.
 
     Args:
-        excess: the loss beyond the trained length, beside truncation.
+        excess: the loss beyond the trained length, compared with truncation.
         at: where it breaks.
         cause: from the probes, if they ran.
     """
@@ -82,7 +82,7 @@ def _damage(scan: Scan) -> list[str]:
 
 
 def risen(scan: Scan, length: int, change: Paired) -> str:
-    """The sentence of a scan in which a longer text costs loss inside of what is known.
+    """The sentence of a scan in which a longer text raises the loss within the trained length.
 
     Args:
         scan: with measures.
@@ -187,7 +187,7 @@ def tiles(scan: Scan) -> list[Tile]:
 
 
 def home(scan: Scan) -> Measure | None:
-    """The measure nearest below the trained length, or the first: where a head is itself."""
+    """The measure nearest below the trained length, or the first: the reference for heads."""
     limit = scan.model.trained_length or 0
     inside = [measure for measure in scan.measures if measure.length <= limit]
     return inside[-1] if inside else next(iter(scan.measures), None)

@@ -1,4 +1,4 @@
-"""What lies in a model folder, looked at before anything of it is loaded or run."""
+"""Checks of a model folder before anything in it is loaded or run."""
 
 import json
 from pathlib import Path

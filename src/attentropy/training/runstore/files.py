@@ -19,7 +19,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 class RunError(AttentropyError, ValueError):
-    """A run store that is not there, or not usable."""
+    """A run store is missing or cannot be used."""
 
 
 class NoSuchRun(RunError):
@@ -90,7 +90,7 @@ def runs(folder: str | Path | None = None) -> list[Path]:
 
 
 def is_regular(path: Path) -> bool:
-    """True if the path is a file with content to read: no folder, pipe, device or broken link.
+    """True if the path is a file with content, and not a folder, pipe, device or broken link.
 
     Args:
         path: the path.
@@ -114,7 +114,7 @@ def changed(path: Path) -> float:
 
 
 def is_run(path: Path) -> bool:
-    """True if the file is a run store: by its first bytes, then by what it says of itself.
+    """True if the file is a run store, judged by its first bytes and then by its metadata.
 
     Args:
         path: the file.
@@ -149,7 +149,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
-    """What a run says of itself; raises if the file is something else.
+    """The metadata of a run; raises if the file is something else.
 
     Args:
         db: a connection to it.
@@ -169,7 +169,7 @@ def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """One view of the file for all that the block reads; what is damaged becomes a RunError.
+    """One consistent view of the file inside the block; a damaged file raises RunError.
 
     Args:
         path: the file of a run.
