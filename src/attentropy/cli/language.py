@@ -22,7 +22,7 @@ def language_option() -> click.Option:
         ["--lang"],
         type=click.Choice(LANGUAGES),
         expose_value=False,
-        help="Language of what people read; that of LANG by default.",
+        help="Language of help and messages; by default that of LANG.",
     )
 
 

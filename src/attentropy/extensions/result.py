@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
     @property
     def helps(self) -> bool:
-        """Better than truncation by two standard errors: in loss, or in retrieval at a near loss."""
+        """Better than truncation by two standard errors: in loss, or in retrieval at equal loss."""
         if self.digits is not None and self.digits.helps and self.is_near:
             return True
         return self.loss.helps and not (self.digits is not None and self.digits.hurts)

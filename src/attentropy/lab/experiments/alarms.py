@@ -115,7 +115,7 @@ class Course:
 
     Attributes:
         losses: of every step.
-        alerts: what the monitor told of.
+        alerts: the alerts of the monitor.
         top: the largest logit of all samples.
     """
 

@@ -219,7 +219,7 @@ def _entropy(stats: Stats) -> Tensor:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """The gain as training goes on, beside the published one, and what it would take.
+    """The gain as training continues, next to the published one, and what it would take.
 
     Args:
         results: rows of a run.

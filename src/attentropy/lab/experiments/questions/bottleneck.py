@@ -1,4 +1,4 @@
-"""bottleneck: which entropy is best for a task, and what the information bottleneck says of it."""
+"""bottleneck: which entropy is best for a task, and what the information bottleneck predicts."""
 
 import math
 from collections.abc import Sequence
