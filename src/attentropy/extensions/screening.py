@@ -87,7 +87,7 @@ class Probe:
         return Probe(self.task, rows, self.gap, self.last)
 
     def inside(self) -> "Probe":
-        """The same windows inside of the trained range, for comparison."""
+        """The same windows inside the trained range, for comparison."""
         if self.gap is None:
             return Probe(self.task, self.rows[:, : self.task.trained], None, self.last)
         return Probe(

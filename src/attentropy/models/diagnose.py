@@ -290,7 +290,7 @@ def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
 
 
 def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
-    """A sink head and a previous-token head are sharp by trade."""
+    """A sink head and a previous-token head are sharp by nature."""
     return row.sink_mass > limits.sink or row.previous_share > 0.9
 
 

@@ -28,7 +28,7 @@ METHODS = (
     (
         "Uniform",
         "H = log n",
-        "The most entropy there is; n is the geometric mean of the visible keys.",
+        "The largest possible entropy; n is the geometric mean of the visible keys.",
     ),
     (
         "Theory",

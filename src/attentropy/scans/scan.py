@@ -241,7 +241,7 @@ class _Work:
         self.planned = 0
 
     def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
-        self.listener.stage(f"beyond {trained:,}, beside truncation")
+        self.listener.stage(f"beyond {trained:,}, compared with truncation")
         windows, whole = self.text.rows(length), self.losses.get(length)
         self._expect(self._truncated(length, trained))
         twice = _read_twice(windows, trained)

@@ -95,7 +95,7 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
 
 
 def forget(module: nn.Module) -> None:
-    """Verify the calls of a module and of all inside of it again.
+    """Verify the calls of a module and of all inside it again.
 
     Args:
         module: any module.

@@ -15,7 +15,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         gap: the number of positions left out between the halves.
         farthest: the largest distance between two tokens of a window.
-        change: the loss of the second halves with the widest gap inside of the trained range
+        change: the loss of the second halves with the widest gap inside the trained range
             (before), and with this one (after).
     """
 

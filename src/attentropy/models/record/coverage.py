@@ -85,7 +85,7 @@ def _attends(row: ModuleCoverage) -> bool:
 def _told_of(names: list[str], attend: set[str], might: Callable[[str], bool]) -> set[str]:
     """Modules that attend, others that might, and layers without attention beside those with it."""
     told, around = set(attend), {part for name in attend for part in _around(name)}
-    for name in names:  # a module comes before those inside of it
+    for name in names:  # a module comes before those inside it
         if name and name not in around and might(name) and told.isdisjoint(_around(name)):
             told.add(name)
     within = {part for name in told for part in (name, *_around(name))}
@@ -139,8 +139,8 @@ def _of(owner: "Owner", recorder: "Recorder", *, verified: Callable[[str], bool]
 def _unsure(recorder: "Recorder") -> str:
     """Why a module may attend though no attention was seen; "" if it does not."""
     if recorder.verify == "never":
-        return 'none that Python shows; verify="never" looks no deeper'
-    return "" if recorder.counts else "none that Python shows; a compiled model hides the rest"
+        return 'none visible from Python; verify="never" looks no deeper'
+    return "" if recorder.counts else "none visible from Python; a compiled model hides the rest"
 
 
 def _not_compared(recorder: "Recorder") -> str:

@@ -92,7 +92,7 @@ class Spreading:
         return cache_attend(q, k, v, here=here, keys=cached.whole, group=group, **options._asdict())
 
     def refuse_attend(self, module: nn.Module) -> NoReturn:
-        """Positions and caches inside of a layer of attentropy would stay those of one rank."""
+        """Positions and caches inside a layer of attentropy would stay those of one rank."""
         raise UnsupportedError(
             f"steer(context_parallel=...) does not spread calls of attend(), which "
             f"{type(module).__name__} makes; give context_parallel= to the layer of attentropy.nn, "

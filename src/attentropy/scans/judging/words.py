@@ -127,7 +127,7 @@ def sentences(scan: Scan) -> list[str]:
         said.append(perplexities)
     said += [f"Length {skip.length:,} was left out: {skip.reason}." for skip in scan.skipped]
     if not scan.complete:
-        said.append("The scan was stopped before its end; attentropy scan --resume goes on.")
+        said.append("The scan was stopped before its end; attentropy scan --resume continues it.")
     return said
 
 
@@ -135,8 +135,8 @@ def _trained(scan: Scan) -> str:
     about = scan.model
     if about.trained_length is None:
         return (
-            "The trained length is not known, so that nothing beyond it is judged; --trained N "
-            "says it."
+            "The trained length is not known, so nothing beyond it is judged; "
+            "give it with --trained N."
         )
     by = f" ({about.trained_source})" if about.trained_source else ""
     return f"The trained length is {about.trained_length:,}{by}."
@@ -148,7 +148,7 @@ def _probes(scan: Scan) -> list[str]:
     if cause is None:
         return []
     far = ", ".join(f"{_share(gap.change)} at {gap.farthest:,}" for gap in cause.gaps)
-    said = [f"Short windows that reach as far lose {far} nats per token."] if far else []
+    said = [f"Short windows with the same distances lose {far} nats per token."] if far else []
     return [*said, cause.missing] if cause.missing else said
 
 
@@ -176,7 +176,7 @@ def tiles(scan: Scan) -> list[Tile]:
     if best is not None:
         share = median_of(best.table("normalized_entropy"))
         if share is not None:
-            note = f"of the most possible, at {best.length:,}"
+            note = f"of the maximum, at {best.length:,}"
             found.append(Tile("Median entropy", f"{share:.0%}", note))
     last = next((m for m in reversed(scan.measures) if m.perplexity is not None), None)
     if last is not None and best is not None and best.perplexity is not None:

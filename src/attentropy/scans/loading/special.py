@@ -38,7 +38,7 @@ def special_of(tokenizer: Any) -> Special:
     at = next((i for i in range(len(added)) if added[i : i + len(plain)] == plain), None)
     unknown = getattr(tokenizer, "unk_token_id", None)
     if at is None:
-        return Special(unknown=unknown, words="The tokenizer has special tokens inside of a text")
+        return Special(unknown=unknown, words="The tokenizer has special tokens inside a text")
     begin, end = tuple(added[:at]), tuple(added[at + len(plain) :])
     return Special(begin, end, unknown, _words(tokenizer.convert_ids_to_tokens, begin, end))
 

@@ -99,7 +99,7 @@ class Subject(NamedTuple):
 
 
 def conditions(config: ExtendConfig) -> Sequence[str]:
-    """Every rule at every length, the untouched model inside of its range, and the short windows.
+    """Every rule at every length, the untouched model inside its range, and the short windows.
 
     Args:
         config: sizes of the experiment.
