@@ -79,7 +79,7 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="H / log n",
             label="Normalised entropy",
             formula="H / log n",
-            meaning="Entropy as a share of the most it could be: comparable between lengths.",
+            meaning="Entropy as a share of its maximum: comparable between lengths.",
             low="one key",
             high="uniform",
             range=(0.0, 1.0),
@@ -134,8 +134,8 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="max s",
             label="Maximum logit",
             formula="max over rows of maxⱼ sⱼ",
-            meaning="The largest score before the softmax; growth in training foretells "
-            "instability.",
+            meaning="The largest score before the softmax; growth in training often comes "
+            "before instability.",
             low="small",
             high="large",
             better="low",
@@ -164,8 +164,8 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="p₀",
             label="Sink mass",
             formula="p of the first key (and of a learned sink)",
-            meaning="Attention parked on the first token, which carries no message; sampled in "
-            "long calls only.",
+            meaning="Attention that rests on the first token and carries no information; sampled "
+            "in long calls only.",
             low="no sink",
             high="all in the sink",
             range=(0.0, 1.0),
