@@ -325,7 +325,7 @@ def _ascend_by_derivative(
     for _ in range(STEPS):
         slope = pulled(part.weigh, s, part.values, w)
         hair = w @ part.values.mT
-        if sums_to_one:  # a little beyond the output: where it is a value, that key shall fall
+        if sums_to_one:  # a little beyond the output: where it is a value, that key loses
             centre = part.weigh(s) @ part.values + 1e-3 * w
             hair = hair - (w * centre).sum(-1, keepdim=True)
         hair = hair.masked_fill(part.logits.isneginf(), 0.0)

@@ -127,7 +127,7 @@ def _paragraph(text: str, width: int) -> list[str]:
 
 
 def _told_help(text: str) -> str:
-    """The help of an option; what click adds in brackets is told word by word."""
+    """The help of an option; what click adds in brackets is translated word by word."""
     found = _EXTRA.fullmatch(text)
     if found is None:
         return told(text)

@@ -38,7 +38,7 @@ class Call(NamedTuple):
         dropout: share of weights dropped after the statistics.
         seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
             the same from it.
-        seen: which keys each row sees, and how many.
+        seen: which keys each row sees, and their number.
         asked: the statistics to compute; see attentropy.core.results.
     """
 

@@ -376,7 +376,7 @@ def check_softcap(softcap: float | None) -> float | None:
     """The cap as a float; raises unless it is positive and finite.
 
     Args:
-        softcap: the argument of the caller; None is no cap.
+        softcap: the argument of the caller; None means no cap.
     """
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)

@@ -263,7 +263,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
 
     Args:
         attended: softmax attention over the keys.
-        sink: the logit of the outcome, broadcastable to the rows; -inf is no outcome.
+        sink: the logit of the outcome, broadcastable to the rows; -inf adds no outcome.
         log_l: as in `unread`.
 
     Returns:
@@ -281,7 +281,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
     moved = delta * weight
     sums = _Sums(whole, t + moved, torch.addcmul(u, delta, moved), c + weight.square())
-    # of the two forms the one whose derivative is no difference of numbers near 1
+    # of the two forms the one whose derivative does not subtract numbers near 1
     mass = torch.where(weight <= l, weight / whole, 1 - l / whole)
     joined = replace(stats, sink_mass=mass, **_statistics(m, sums))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was

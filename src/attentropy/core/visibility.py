@@ -290,7 +290,7 @@ class Visibility(NamedTuple):
     def pairs(self, key: Tensor) -> "Visibility":
         """One key for each row; the last dimension becomes 1.
 
-        Indices outside of the keys are hidden.
+        Indices outside the keys are hidden.
 
         Args:
             key: int64, broadcastable to [B,H,Q].

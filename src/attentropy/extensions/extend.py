@@ -385,7 +385,7 @@ def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | Non
     Args:
         model: the model.
         ids: tokens [n], of which it reads a few.
-        to: the length that it shall read; None is twice the trained one.
+        to: the length that it should read; None is twice the trained one.
         trained: the trained length; None asks the model and its config.
     """
     if trained is None:
@@ -404,7 +404,7 @@ def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | Non
 
 
 def _begun(done: Record | None, task: Task, ids: Tensor) -> Record:
-    """The record to go on with, or a new one."""
+    """The record to continue, or a new one."""
     digest = hashlib.sha256(ids.numpy().astype("<i8").tobytes()).hexdigest()
     if done is None:
         last = max(1, min(LAST, task.trained // 2, task.to - task.trained))

@@ -11,7 +11,7 @@ from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.reading import has_decoder_beside, logits_of, read
 from attentropy.models.watch import Watch
 
-NO_NEXT = "{name} does not predict the next token, so it cannot go on with a text"
+NO_NEXT = "{name} does not predict the next token, so it cannot continue a text"
 
 
 def continued(model: nn.Module, ids: Tensor, count: int) -> tuple[Tensor, list[TokenRow]]:

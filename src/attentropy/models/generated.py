@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attentropy.models.record.accumulators import Place
     from attentropy.models.record.recorder import Recorder
 
-BEAMS = "beam search goes on with other sequences than it began with: generate with num_beams=1"
+BEAMS = "beam search continues other sequences than it began with: generate with num_beams=1"
 SEVERAL = "assisted decoding makes several tokens in one forward pass: generate without it"
 SKIPPED = "forward passes of generate() were left out: watch with every=1"
 

@@ -194,7 +194,7 @@ class _Work:
         sizes = [self.text.rows(length).numel() // self.team.size for length in lengths]
         groups = list(grouped(lengths, sizes, most_tokens(self.model)))
         times = plural(len(groups), "time")
-        self.listener.say(f"weights stay outside of memory: they are read {times} for all lengths")
+        self.listener.say(f"weights stay on disk: they are read {times} for all lengths")
         return groups
 
     def _order(self, lengths: list[int], known: dict[int, Measure]) -> None:
@@ -368,7 +368,7 @@ def _check(model: Any, *, batch: Any, **optional: Any) -> None:
 
 
 def _check_same_work(done: Scan, now: Provenance) -> None:
-    """Refuse to go on with a scan of another model or text."""
+    """Refuse to continue a scan of another model or text."""
     if not isinstance(done, Scan):
         raise ArgumentTypeError("done", "a Scan", type(done).__name__)
     for (what, before), here in zip(_work_of(done).items(), _work_of(now).values(), strict=True):

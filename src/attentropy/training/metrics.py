@@ -37,8 +37,8 @@ class Metrics(dict[str, float]):
 def summarize(rows: Sequence[HeadRow] | Columns, *, worst: int = 5) -> dict[str, float]:
     """Aggregates over all heads, as the table of statistics asks, per layer, and the worst heads.
 
-    Names are `attn/<statistic>/<mean, min or max>`, `attn/layer<index>/<statistic>`, and
-    `attn/lowest_entropy/<rank>` and `attn/highest_logit/<rank>` for single heads.
+    Names are `attn/<statistic>/<mean, min or max>` and `attn/layer<index>/<statistic>`; for single
+    heads `attn/lowest_entropy/<rank>` and `attn/highest_logit/<rank>`.
 
     Args:
         rows: the rows of all heads, or their columns.

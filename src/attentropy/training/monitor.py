@@ -237,7 +237,7 @@ class Monitor:
         return metrics
 
     def _listen(self) -> list[Alert]:
-        """Alerts of heads that were not told of before."""
+        """Alerts of heads that were not reported before."""
         heard = []
         for alarm, ringing in zip(self.alarms, self._ringing, strict=True):
             alert = alarm.listen(self.history)

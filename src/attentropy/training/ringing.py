@@ -24,8 +24,8 @@ class Ringing:
 
     def __init__(self, calm: int = CALM) -> None:
         self.calm = calm
-        self._quiet: dict[Hashable, int] = {}  # heads that were told of -> samples without ringing
-        self._told: dict[Hashable, int] = {}  # heads -> how often they were told of
+        self._quiet: dict[Hashable, int] = {}  # heads that were reported -> samples without ringing
+        self._told: dict[Hashable, int] = {}  # heads -> how often they were reported
 
     def news(self, ringing: Iterable[Hashable]) -> set[Hashable]:
         """The heads to report now.

@@ -84,7 +84,7 @@ class Phrases:
 
 
 def _says(phrase: str) -> tuple[int, int]:
-    """How much a phrase says: characters outside of its places, then places for numbers alone."""
+    """How much a phrase says: characters outside its places, then places for numbers alone."""
     return len(PLACE.sub("", phrase)), sum(place[2] in INSIDE for place in PLACE.finditer(phrase))
 
 

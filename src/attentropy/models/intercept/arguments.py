@@ -100,7 +100,7 @@ def _remembered(
 
 
 def _real(owner: "Owner") -> Tensor | None:
-    """Tokens [B,N] that are not padding, as one module was told."""
+    """Tokens [B,N] that are not padding, according to the arguments of one module."""
     if all(x.dim() != 2 for x in _tensors(owner)):
         return None
     for name in PADDED:

@@ -1,4 +1,4 @@
-"""Which attention really ran: all operators of one forward pass, seen below Python.
+"""Which attention ran: all operators of one forward pass, seen below Python.
 
 Functions that are bound early, or that compute a softmax in other ways, avoid the patches. The
 first forward pass of each kind therefore runs under a Census, which sees the operators of torch. It

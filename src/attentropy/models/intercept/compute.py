@@ -324,7 +324,7 @@ def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module was left alone: neither changed nor recorded.
+    """Record that a call of the module was left alone: neither changed nor recorded.
 
     Args:
         module: makes the call.
@@ -335,7 +335,7 @@ def pass_by(module: nn.Module | None, how: str) -> None:
 
 
 def leave(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module cannot be changed.
+    """Record that a call of the module cannot be changed.
 
     Args:
         module: makes the call.
@@ -349,7 +349,7 @@ def leave(module: nn.Module | None, how: str) -> None:
 
 
 def miss(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is not recorded.
+    """Remember that a call of the module is not recorded.
 
     Args:
         module: makes the call.

@@ -193,7 +193,7 @@ class Owner:
     slots: dict[Place, Slot] = field(default_factory=dict)
 
     def enter(self, args: Any, kwargs: Any) -> None:
-        """Note that a call of the module starts.
+        """Record that a call of the module starts.
 
         Args:
             args: positional arguments of the call.
@@ -204,7 +204,7 @@ class Owner:
             self.real = {}
 
     def leave(self) -> None:
-        """Note that the call of the module has ended."""
+        """Record that the call of the module has ended."""
         self.given = ((), {})
         if self.real:
             self.real = {}

@@ -204,7 +204,7 @@ class Change:
         return factor
 
     def leave(self, how: str) -> None:
-        """Note that the module attends in a way that cannot be changed.
+        """Record that the module attends in a way that cannot be changed.
 
         Args:
             how: the way, in words.

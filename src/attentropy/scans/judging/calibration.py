@@ -71,7 +71,7 @@ def _check_one_text(model: nn.Module) -> None:
 
 
 def _check_steerable(model: nn.Module, ids: Tensor) -> None:
-    """A model that cannot be changed is told by one short pass, before anything is measured."""
+    """One short pass shows whether a model can be changed, before anything is measured."""
     handle = steer(model, temperature=1.0)
     try:
         with torch.no_grad(), warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
@@ -82,7 +82,7 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
             "hand or with a kernel of its own: scan without it"
         )
         raise ScanError(text, name=type(model).__name__) from error
-    except Exception:  # a model that cannot read is told when it is measured
+    except Exception:  # a model that cannot read fails later, when it is measured
         return
     finally:
         handle.undo()

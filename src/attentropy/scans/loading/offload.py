@@ -1,4 +1,4 @@
-"""Weights that stay outside of memory: accelerate reads those of a module when it runs.
+"""Weights that are not kept in memory: accelerate reads those of a module when it runs.
 
 A safetensors file is mapped into memory and read in place. A GGUF file is converted first, a few
 layers at a time, into safetensors files of the precision asked for in a temporary folder.

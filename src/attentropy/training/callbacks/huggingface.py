@@ -114,7 +114,7 @@ class AttentionCallback(TrainerCallback):
 
 
 def _trainer_of(callback: TrainerCallback) -> Trainer | None:
-    """The trainer that is calling: callbacks are told its state and model, but not itself."""
+    """The trainer that is calling: callbacks receive its state and model, but not the trainer."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

@@ -49,7 +49,7 @@ def newest(db: sqlite3.Connection, count: int) -> list[tuple[int, float]]:
 
     Args:
         db: a connection to the run.
-        count: how many.
+        count: number of losses.
     """
     query = "SELECT step, loss FROM losses ORDER BY step DESC LIMIT ?"
     return _points(db.execute(query, (count,)).fetchall()[::-1])

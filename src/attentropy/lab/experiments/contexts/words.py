@@ -262,7 +262,7 @@ def _course(results: RunResults, n: int) -> str:
 
 
 def conditions(config: WordsConfig) -> Sequence[str]:
-    """Stages of training; each goes on from the one before.
+    """Stages of training; each continues the one before.
 
     Args:
         config: sizes of the experiment.
