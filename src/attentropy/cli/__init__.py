@@ -13,7 +13,7 @@ import click
 
 from attentropy._version import __version__
 from attentropy.cli.examples import epilog
-from attentropy.cli.failures import debug_option, one_sentence
+from attentropy.cli.failures import debug_option, in_language, one_sentence
 from attentropy.cli.language import language_of, with_language
 from attentropy.core.language.speaking import speaking
 
@@ -84,8 +84,12 @@ class _Commands(click.Group):
         with speaking(language_of(given)):
             return super().main(given, *rest, **options)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with in_language():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        with one_sentence(ctx):
+        with in_language(), one_sentence(ctx):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -68,7 +68,7 @@ def check_length(model: nn.Module, to: int) -> None:
     """
     limit = position_limit(model)
     if limit is not None and to > limit:
-        rule = f"at most {limit}: {type(model).__name__} has a table of so many positions"
+        rule = f"at most {limit}: {type(model).__name__} has a table of that many positions"
         raise ArgumentError("to", f"{rule}, and nothing reads beyond it", to)
 
 

@@ -221,7 +221,7 @@ class Extension:
             tokenizer: of transformers, written beside the model.
         """
         if self.best is None:
-            raise ExtensionError("nothing is exported, for nothing that was tried helps")
+            raise ExtensionError("nothing is exported, because nothing that was tried helps")
         if self.best.by_row is not None:
             raise ExtensionError(f"{self.best.name} cannot be exported: {self.best.by_row}")
         plan = self.plan

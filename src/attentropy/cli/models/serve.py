@@ -65,7 +65,7 @@ def _folder(what: str | None, host: str, options: dict[str, Any]) -> Any:
 
     given = [name.removesuffix("s") for name in TEXTS if options[name]]
     if given:
-        raise ScanError("{" + given[0] + "} is for a model, and {what} is none", what=what)
+        raise ScanError("{" + given[0] + "} is for a model, and {what} is not one", what=what)
     return application(Path(what or "."), host=host)
 
 

@@ -30,6 +30,24 @@ def told(text: str) -> str:
     return phrases(language)(text)
 
 
+def told_error(text: str) -> str:
+    """The message of an error in the language in use; English where there is no translation.
+
+    Args:
+        text: in English.
+
+    >>> with speaking("zh"):
+    ...     told_error("MODEL x does not exist")
+    'MODEL x 不存在'
+    """
+    language = spoken()
+    if language == "en":
+        return text
+    from attentropy.core.language.phrases import error_phrases
+
+    return error_phrases(language)(text)
+
+
 def spoken() -> str:
     """The language in use, one of LANGUAGES."""
     return _spoken.get()
