@@ -45,7 +45,6 @@ class ErrorInLanguage(click.ClickException):
 
     def __init__(self, error: click.ClickException) -> None:
         super().__init__(told_error(error.format_message()))
-        self.exit_code = error.exit_code
         self.ctx: click.Context | None = getattr(error, "ctx", None)
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -60,6 +59,12 @@ class ErrorInLanguage(click.ClickException):
         click.echo(told_error("Error: ") + self.message, file=file, err=True)
 
 
+class WrongCallInLanguage(ErrorInLanguage):
+    """The same for a command that was called wrongly; exit code 2."""
+
+    exit_code = 2
+
+
 @contextmanager
 def in_language() -> Iterator[None]:
     """Show errors of click that are raised inside the block in the language in use."""
@@ -70,7 +75,8 @@ def in_language() -> Iterator[None]:
     except click.ClickException as error:
         if spoken() == "en" or isinstance(error, ErrorInLanguage):
             raise
-        raise ErrorInLanguage(error) from error
+        kind = WrongCallInLanguage if error.exit_code == 2 else ErrorInLanguage
+        raise kind(error) from error
 
 
 @contextmanager
