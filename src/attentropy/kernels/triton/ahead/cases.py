@@ -28,6 +28,7 @@ from attentropy.kernels.triton.problem import Problem
 LENGTH = 4096
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 DECODING = ("join", "decode", "unsplit decode", "safe decode")
+PLAIN = "causal"
 EVERYTHING = "all at once"
 LONE = "gradient of the output only"
 
@@ -40,7 +41,7 @@ class CompiledCase:
     width: int
     dtype: str
     tiles: TileSizes
-    feature: str = "causal"
+    feature: str = PLAIN
 
 
 def launch_of(case: CompiledCase, *, asked: frozenset[str] = COMPUTED) -> Launch:
