@@ -27,8 +27,7 @@ lint: $(TOOLS)
 	$(BIN)/lint-imports
 
 check: $(TOOLS) libraries
-	$(BIN)/python -m pytest -n 2 -q
-	$(BIN)/python -m pytest -q -m real
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
 	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
 slow: $(TOOLS) libraries
