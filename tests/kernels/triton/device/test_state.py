@@ -214,8 +214,8 @@ def test_a_state_is_read_as_the_contract_says():
 
 @interpreted
 def test_rows_whose_varentropy_is_a_small_difference_are_told():
-    s = torch.zeros(8, 32)
-    s[0] = torch.linspace(0, 1, 32)
+    s = torch.zeros(8, 64)
+    s[0] = torch.linspace(0, 1, 64)
     s[1, 3] = 1e-3  # the maximum is far from the rest as they lie
     s[2, 3] = 80.0
     s[3] = -INF
