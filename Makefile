@@ -23,6 +23,7 @@ lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src examples benchmarks tests
+	$(BIN)/python docs/prose.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -174,7 +174,7 @@ def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def repeated(state: RowState, times: int) -> RowState:
-    """The state of keys that stand `times` times each, one beside the other.
+    """The state of the same keys, each repeated `times` times.
 
     Args:
         state: of the single keys.
@@ -192,7 +192,7 @@ def repeated(state: RowState, times: int) -> RowState:
 
 
 def read(state: RowState) -> Attended:
-    """What attention over the keys of a state gives; differentiable.
+    """The output and the statistics of attention over the keys of a state; differentiable.
 
     Args:
         state: of any set of keys. A row that saw nothing reads as zeros, with lse and max_logit
@@ -218,7 +218,7 @@ def _statistics(m: Tensor, sums: _Sums) -> dict[str, Tensor]:
 
 
 def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -> RowState:
-    """The state that softmax attention was read from: the inverse of `read`; differentiable.
+    """The state of softmax attention from its results: the inverse of `read`; differentiable.
 
     Args:
         attended: output and statistics of softmax attention.
@@ -263,7 +263,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
 
     Args:
         attended: softmax attention over the keys.
-        sink: the logit of the outcome, broadcastable to the rows; -inf is no outcome.
+        sink: the logit of the outcome, broadcastable to the rows; -inf adds no outcome.
         log_l: as in `unread`.
 
     Returns:
@@ -281,7 +281,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
     moved = delta * weight
     sums = _Sums(whole, t + moved, torch.addcmul(u, delta, moved), c + weight.square())
-    # of the two forms the one whose derivative is no difference of numbers near 1
+    # of the two forms the one whose derivative does not subtract numbers near 1
     mass = torch.where(weight <= l, weight / whole, 1 - l / whole)
     joined = replace(stats, sink_mass=mass, **_statistics(m, sums))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was

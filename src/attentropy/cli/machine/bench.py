@@ -20,12 +20,12 @@ from attentropy.core.language.speaking import told
 )
 @click.option("--quick", is_flag=True, help="One small shape.")
 @click.option("--repeat", default=15, show_default=True, type=click.IntRange(1),
-              help="Rounds of each case, at most.")  # fmt: skip
+              help="The largest number of rounds of each case.")  # fmt: skip
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0),
-              help="Time for each case, about.")  # fmt: skip
+              help="Approximate time for each case.")  # fmt: skip
 @click.option("--only", multiple=True, help="A contender to keep besides sdpa; may be repeated.")
 @click.option("--predict", metavar="ARCHS",
-              help="Time nothing: predict the GPU kernel for sm_80, sm_90 or both.")  # fmt: skip
+              help="Predict the GPU kernel for sm_80, sm_90 or both, without timing.")  # fmt: skip
 @click.option("--widths", default="64,128", show_default=True, metavar="WIDTHS",
               help="Widths of heads to predict.")  # fmt: skip
 @click.option("--dtypes", default="bfloat16", show_default=True, metavar="DTYPES",
@@ -57,12 +57,14 @@ def command(
 
     Contenders take turns in one run; a case is the median over its rounds. Ratios below 1 are
     faster than sdpa, which gives no statistics. On cuda, torch's flash and cuDNN backends and
-    FlexAttention (with lse and largest score) compete too, and what the speed model predicts stands
-    beside the time; without a CUDA device the command ends with one sentence and exit code 1.
+    FlexAttention (with lse and largest score) compete too, and the table shows the prediction of
+    the speed model next to the time. Without a CUDA device the command stops with one sentence and
+    exit code 1.
 
-    With --predict nothing is timed: the GPU kernel is compiled for a card that need not be there,
-    and a model of the card runs its machine code, beside plain flash attention. What was compiled
-    and modelled is kept in Triton's cache: a list that was stopped goes on from there.
+    With --predict nothing is timed: the GPU kernel is compiled for a card that need not be present,
+    and a model of the card runs its machine code, next to plain flash attention. Compiled
+    kernels and what the model says of them are kept in Triton's cache, so that a list that was
+    stopped continues from there.
     """
     if predict is not None:
         _predict(predict, widths=widths, dtypes=dtypes, calls=calls, as_json=as_json)

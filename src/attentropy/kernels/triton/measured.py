@@ -46,7 +46,7 @@ def best_sizes(kernel: str, *, arch: int, width: int, precise: bool, laden: bool
 
 
 def load(path: Path) -> list[MeasuredTiles]:
-    """The entries of a file; raises with its name if it is no such file.
+    """The entries of a file; raises with its name if it is not such a file.
 
     Args:
         path: of the file.

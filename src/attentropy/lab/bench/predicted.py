@@ -1,4 +1,4 @@
-"""What the speed model says of the GPU kernel: as rows of a table, and as seconds of a case."""
+"""Predictions of the speed model for the GPU kernel: rows of a table, and seconds of a case."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -139,7 +139,7 @@ def _all_at_once(x: Call) -> Call:
     return _seeing(x, hi=x.seen.lo)
 
 
-# a sink is no feature of the kernels: it joins rows that are read already
+# a sink is not a feature of the kernels: it joins rows that are read already
 FEATURES: dict[str, Callable[[Call], Call]] = {
     "full": _full,
     "window": _window,
