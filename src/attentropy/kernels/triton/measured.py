@@ -33,7 +33,7 @@ def best_sizes(kernel: str, *, arch: int, width: int, precise: bool, laden: bool
     """The measured tile sizes if the file has them, else those of the table.
 
     Args:
-        kernel: "forward", "queries", "keys", "decode" or "safe".
+        kernel: "forward", "bare forward", "queries", "keys", "decode", "safe" or "spread".
         arch: compute capability of the GPU, such as 80 or 90.
         width: padded width of the heads.
         precise: whether inputs are float32.
