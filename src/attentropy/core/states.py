@@ -11,11 +11,11 @@ rounding, and `blind` is its identity. Everything is read off the state:
     out = o/l,  lse = m + log l,  entropy = log l - t/l,  varentropy = u/l - (t/l)^2,
     sum p^2 = c/l^2.
 
-t is never positive, so both terms of the entropy are non-negative and nothing cancels. Two sums have
-digits that l and u lose: `rest` = l - 1 where one key has nearly all the weight, and `spread` =
-l varentropy where one key stands above a flat rest. They merge beside the others, and values are
-read off them; gradients flow through l and u. Tiles of a kernel, processes that share a sequence,
-levels of a hierarchy and attention sinks all merge here.
+t is never positive, so both terms of the entropy are non-negative and nothing cancels. Two more sums
+have digits that l and u lose: `rest` = l - 1, where one key has nearly all the weight, and `spread` =
+l varentropy, where one key stands above a flat rest. They merge too, and values are read off them;
+gradients flow through l and u. Tiles of a kernel, processes that share a sequence, levels of a
+hierarchy and attention sinks all merge here.
 """
 
 from dataclasses import replace
@@ -227,7 +227,7 @@ def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def repeated(state: RowState, times: int) -> RowState:
-    """The state of keys that stand `times` times each, one beside the other.
+    """The state of the same keys, each repeated `times` times.
 
     Args:
         state: of the single keys.
@@ -247,7 +247,7 @@ def repeated(state: RowState, times: int) -> RowState:
 
 
 def read(state: RowState) -> Attended:
-    """What attention over the keys of a state gives; differentiable.
+    """The output and the statistics of attention over the keys of a state; differentiable.
 
     Args:
         state: of any set of keys. A row that saw nothing reads as zeros, with lse and max_logit
@@ -279,7 +279,7 @@ def _statistics(m: Tensor, sums: _Sums) -> dict[str, Tensor]:
 
 
 def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -> RowState:
-    """The state that softmax attention was read from: the inverse of `read`; differentiable.
+    """The state of softmax attention from its results: the inverse of `read`; differentiable.
 
     Args:
         attended: output and statistics of softmax attention.
@@ -327,7 +327,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
 
     Args:
         attended: softmax attention over the keys.
-        sink: the logit of the outcome, broadcastable to the rows; -inf is no outcome.
+        sink: the logit of the outcome, broadcastable to the rows; -inf adds no outcome.
         log_l: as in `unread`.
 
     Returns:
@@ -345,7 +345,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     sums = _union(x, y, m=m, of_x=keys.m)
     nothing = (stats.visible == 0) & sink.isneginf()
     whole, rest = sums.l.masked_fill(nothing, 1.0), sums.rest.masked_fill(nothing, 0.0)
-    # of the two forms the one whose derivative is no difference of numbers near 1
+    # of the two forms the one whose derivative does not subtract numbers near 1
     mass = torch.where(weight <= x.l, weight / whole, 1 - x.l / whole)
     joined = replace(stats, sink_mass=mass, **_statistics(m, sums._replace(l=whole, rest=rest)))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was

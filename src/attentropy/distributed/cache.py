@@ -33,7 +33,7 @@ class HeldKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class StayRoute:
-    """Keys travel nowhere: each rank visits its own.
+    """Keys do not move: each rank visits its own.
 
     Attributes:
         peers: this process in its group.
@@ -47,8 +47,8 @@ class StayRoute:
         """Calls `visit` with the keys of this rank.
 
         Args:
-            k: what this rank holds.
-            v: the values beside.
+            k: the keys that this rank holds.
+            v: their values.
             visit: is called with a run of positions, its keys and its values.
         """
         for run in self.here:
@@ -58,15 +58,15 @@ class StayRoute:
         """Refused: a cache has no gradients.
 
         Args:
-            k: what this rank holds.
-            v: the values beside.
+            k: the keys that this rank holds.
+            v: their values.
             visit: is not called.
         """
         raise UnsupportedError("keys of a cache have no gradients: use torch.no_grad()")
 
 
 def over_ranks(me: Peers, kept: Kept) -> Kept:
-    """What all ranks keep of the same rows, merged in the order of ranks.
+    """The states of the same rows on all ranks, merged in the order of ranks.
 
     Args:
         me: this process in its group.

@@ -2,7 +2,7 @@
 
 What is kept of the parts seen so far is a tuple of tensors, the first of which are sums: a part
 adds to each of them, and gradients of the sums are gradients of what a part adds. Softmax rows are
-row states, whose sums merge (attentropy.core.states). Rows of weights that are no probabilities
+row states, whose sums merge (attentropy.core.states). Rows of weights that are not probabilities
 add up as they are.
 """
 
@@ -31,7 +31,7 @@ Kept = tuple[Tensor, ...]
 
 
 class Merging(Protocol):
-    """What the ring asks of a way to merge.
+    """What the ring needs from a way to merge.
 
     Attributes:
         sums: how many of the tensors that are kept are sums, and have gradients.

@@ -22,7 +22,7 @@ def attend(call: Call, one: OneInterval) -> Rows:
 
     Args:
         call: a resolved call, of one interval per row or of two.
-        one: gives the rows of a call of softmax attention whose mask is no predicate.
+        one: gives the rows of a call of softmax attention whose mask has no predicate.
     """
     parts = call.seen.in_two()
     if parts is None:

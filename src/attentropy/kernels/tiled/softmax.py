@@ -39,7 +39,7 @@ name = "streaming"
 
 
 def lacks(call: Call) -> str | None:
-    """What the call needs that this kernel has not, in words; None if it can serve.
+    """What the call needs and this kernel lacks, in words; None if it can serve.
 
     It serves every call but those that need gradients of the weights themselves.
     """

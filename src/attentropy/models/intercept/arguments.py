@@ -1,9 +1,8 @@
-"""What the running modules were called with: it tells padding, and where keys come from.
+"""The arguments of the running modules: they show padding, and where keys come from.
 
-Padding is what the caller says is padding: an `attention_mask` [B,N], 0 at padding, or a
-`key_padding_mask` [B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without
-positive numbers is added to logits, and tells of nothing. Where nothing says so, all rows count,
-whatever keys they see.
+The caller says what is padding: an `attention_mask` [B,N], 0 at padding, or a `key_padding_mask`
+[B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without positive numbers
+is added to logits, and says nothing about padding. Where no argument marks padding, all rows count.
 """
 
 from collections.abc import Iterator
@@ -62,7 +61,7 @@ def argument(owner: "Owner", name: str) -> Any:
 
 
 def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor | None:
-    """Queries that are no padding, bool [B,1,Q]; None if all count.
+    """Queries that are not padding, bool [B,1,Q]; None if all count.
 
     Args:
         batch: number of sequences.
@@ -101,7 +100,7 @@ def _remembered(
 
 
 def _real(owner: "Owner") -> Tensor | None:
-    """Tokens [B,N] that are no padding, as one module was told."""
+    """Tokens [B,N] that are not padding, according to the arguments of one module."""
     if all(x.dim() != 2 for x in _tensors(owner)):
         return None
     for name in PADDED:
@@ -136,7 +135,7 @@ def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | N
 
 
 def from_elsewhere(queries: int, keys: int) -> bool | None:
-    """Are keys computed from another input than queries? None if the arguments do not tell.
+    """Are keys computed from another input than queries? None if the arguments do not show it.
 
     Args:
         queries: number of queries.

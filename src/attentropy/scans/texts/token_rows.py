@@ -79,7 +79,7 @@ def is_one_text(asked: ModelCall, stats: Stats) -> str:
         stats: the statistics of its rows.
     """
     if stats.lse is None:
-        return "its weights are no softmax"
+        return "its weights are not softmax"
     batch = asked.call.q.shape[0]
     return "" if batch == 1 else f"it attends in {batch} windows"
 
@@ -148,7 +148,7 @@ def weight_rows(asked: ModelCall, stats: Stats) -> Iterator[tuple[slice, Tensor]
         stats: the statistics of its rows, of which lse is read.
     """
     if stats.lse is None:
-        raise TypeError("weights that are no softmax have no lse")
+        raise TypeError("weights that are not softmax have no lse")
     lse = stats.lse[0].detach()
     lse = lse.masked_fill(lse.isneginf(), 0.0)  # a row that sees nothing has weights of 0
     heads, queries = lse.shape
