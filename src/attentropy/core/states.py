@@ -11,11 +11,11 @@ rounding, and `blind` is its identity. Everything is read off the state:
     out = o/l,  lse = m + log l,  entropy = log l - t/l,  varentropy = u/l - (t/l)^2,
     sum p^2 = c/l^2.
 
-t is never positive, so both terms of the entropy are non-negative and nothing cancels. Two more sums
-have digits that l and u lose: `rest` = l - 1, where one key has nearly all the weight, and `spread` =
-l varentropy, where one key stands above a flat rest. They merge too, and values are read off them;
-gradients flow through l and u. Tiles of a kernel, processes that share a sequence, levels of a
-hierarchy and attention sinks all merge here.
+t is never positive, so both terms of the entropy are non-negative and nothing cancels. Two more
+sums have digits that l and u lose: `rest` = l - 1, where one key has nearly all the weight, and
+`spread` = l varentropy, where one key stands above a flat rest. They merge too, and values are read
+off them; gradients flow through l and u. Tiles of a kernel, processes that share a sequence, levels
+of a hierarchy and attention sinks all merge here.
 """
 
 from dataclasses import replace
