@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
 ENDS = ("lowest", "newest")
-# what says nothing of versions: documents, kills, the tree, packaging, types; and pages in a browser
+# what says nothing of versions: documents, kills, the tree, packaging, types; and browsers
 LEFT_OUT = ("docs", "faults", "test_layout.py", "test_release.py", "test_typing.py")
 
 
