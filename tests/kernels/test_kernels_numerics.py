@@ -104,6 +104,18 @@ def test_varentropy_of_every_dtype_is_float32(knowing, dtype):
     torch.testing.assert_close(stats.varentropy.double(), varentropy_of(s), atol=1e-6, rtol=1e-5)
 
 
+def test_varentropy_alone_has_the_gradient_that_it_has_among_others(knowing):
+    leaf = [torch.randn(1, 1, n, 8).requires_grad_() for n in (5, 9, 9)]
+    found = [
+        torch.autograd.grad(
+            at.attend(*leaf, kernel=knowing, stats=stats).stats.varentropy.sum(), leaf[:2]
+        )
+        for stats in ("all", {"varentropy"})
+    ]
+    for alone, among in zip(*found, strict=True):
+        torch.testing.assert_close(alone, among, atol=1e-6, rtol=1e-5)
+
+
 def test_entropy_stays_between_its_bounds(kernel):
     for spread in (0.0, 1e-30, 1e-3, 1.0, 30.0, 1e4):
         stats = rows(torch.randn(40, 77) * spread, kernel=kernel).stats
