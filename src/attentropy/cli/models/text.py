@@ -11,6 +11,7 @@ import click
 
 from attentropy.cli.models.scan import DTYPES, FILE, threads
 from attentropy.core.language.speaking import told
+from attentropy.core.notebook.words import plural
 
 if TYPE_CHECKING:
     from attentropy.scans.loading.inputs import Tokens
@@ -169,7 +170,8 @@ def _show(view: "TextView", table: "TextTable", source: "Source", out: Path) -> 
     if view.generated:
         words = "".join(source.decode(row.token) for row in view.generated)
         click.echo(told(f"{len(view.generated):,} generated: {words}"))
-    click.echo(told(f"{len(table.tokens):,} tokens, weights of {len(table.looks)} heads"))
+    heads = plural(len(table.looks), "head")
+    click.echo(told(f"{len(table.tokens):,} tokens, weights of {heads}"))
     click.echo(told(f"Text: {out / 'text.html'}"))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.results import Attended, Stats
-from attentropy.core.states import RowState, merge, read, unread
+from attentropy.core.states import RowState, merge, read, rest_of, unread
 from attentropy.kernels.mass import receiving, shares
 
 OneInterval = Callable[[Call], Rows]
@@ -40,7 +40,7 @@ def attend(call: Call, one: OneInterval) -> Rows:
         stats.max_logit,
         stats.argmax,
         stats.collision,
-        log_l=whole.l.log().detach(),
+        log_l=rest_of(whole).log1p(),
         varentropy=stats.varentropy,
     )
 
