@@ -51,7 +51,7 @@ def test_another_file_is_refused_by_its_name(tmp_path, text):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"kernel": "froward"}, r"entry 1: kernel must be one of .*, got 'froward'"),
+        ({"kernel": "onward"}, r"entry 1: kernel must be one of .*, got 'onward'"),
         ({"tiles": TileSizes(48, 32, 4, 1)}, "block must be a power of two between 16 and 256"),
         ({"tiles": TileSizes(64, -1, 4, 1)}, "tile must be a power of two .*, got -1"),
         ({"tiles": TileSizes(64, 32, 4, 1, part=8)}, "part must be a power of two .*, got 8"),
