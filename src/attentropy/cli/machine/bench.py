@@ -67,8 +67,8 @@ def command(
     stopped continues from there.
     """
     if predict is not None:
-        found = _predicted(predict, widths=widths, dtypes=dtypes, calls=calls, into=into)
-        _show(found, as_json=as_json)
+        said = _predicted(predict, widths=widths, dtypes=dtypes, calls=calls, into=into)
+        _show(said, as_json=as_json)
         return
     from rich.console import Console
     from rich.progress import track
