@@ -81,8 +81,8 @@ FIELDS = {
     },
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8}},
     "blt": {"encoder_hash_byte_group_vocab": 64},
-    "step3p7_text": {"sliding_window": 6},
-    "step3p7": {"sliding_window": 6},
+    "step3p5": {"sliding_window": 6},
+    "lw_detr": {"projector_scale_factors": [1.0]},
     "align": {"projection_dim": LEAVE},
     "align_vision_model": {
         "hidden_dim": LEAVE,
@@ -159,7 +159,21 @@ FIELDS = {
     "emu3_vqgan": {"base_channels": 32},
     "depth_anything": DEPTH,
     "prompt_depth_anything": DEPTH,
-    "tvp": {"max_img_size": 64, "visual_prompt_size": 8},
+    "tvp": {"max_img_size": 64, "visual_prompt_size": 8, "num_frames": 2},
+    "sam2_prompt_encoder": {"image_size": 128},
+    "superpoint": {"descriptor_decoder_dim": 64},
+    "paligemma": {
+        "text_config": {
+            "model_type": "gemma",
+            "vocab_size": 128,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+        }
+    },
 }
 
 
