@@ -28,10 +28,15 @@ def some(names, daily=DAILY):
     return [pytest.param(name, marks=mark, id=name) for name, mark in zip(names, marks)]
 
 
+EAGER = {"gpt_oss", "gemma2", *TAPPED}  # transformers has no other for them
+SINGLE = {"bloom"}  # in double its own output is NaN where padding comes first
+
+
 def made(name):
     """A small model of doubles, in the way that transformers runs it by default."""
-    how = "eager" if name in ("gpt_oss", *TAPPED) else "sdpa"
-    return copy.deepcopy(build(name, how)).double().eval()
+    model = copy.deepcopy(build(name, "eager" if name in EAGER else "sdpa")).eval()
+    model.config._experts_implementation = "eager"  # grouped products have no double
+    return model if name in SINGLE else model.double()
 
 
 def text(name):
@@ -64,7 +69,7 @@ def test_padding(name, side):
     mask[0, slice(0, 3) if side == "left" else slice(-3, None)] = 0
     kept = slice(None) if "decoder_input_ids" in batch else mask.bool()
     run = lambda: first(model(**batch, attention_mask=mask))[kept]  # noqa: E731
-    found = trial.verdict(model, run, tokens=mask.bool())
+    found = trial.verdict(model, run, dtype=model.dtype, tokens=mask.bool())
     assert (found.verdict, found.why) == ("exact", "")
 
 
@@ -120,7 +125,7 @@ def test_checkpointing(name):
     must = heard(model, run)
     with at.watch(model, sample=None) as w:
         watched = gradients()
-    assert trial.change(plain, watched) < 1e-7
+    assert trial.change(plain, watched) < trial.SAME[model.dtype]
     agree(w.heads(), must)
 
 
@@ -148,7 +153,7 @@ def test_distributed_data_parallel(name, tmp_path):
             watched = first(wrapped(**batch))
     finally:
         dist.destroy_process_group()
-    assert trial.change([plain], [watched]) < 1e-7
+    assert trial.change([plain], [watched]) < trial.SAME[model.dtype]
     agree(w.heads(), must)
 
 
@@ -170,7 +175,7 @@ def test_compiled(name):
         watch.start()
         watched = first(compiled(**batch))
         watch.stop()
-    assert trial.change([plain], [watched]) < 1e-7
+    assert trial.change([plain], [watched]) < trial.SAME[model.dtype]
     rows = watch.heads() if watch.places() else []
     said = {row.module: row for row in watch.coverage()}
     for op in must:

@@ -171,20 +171,20 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     given = [x for x in _tensors(owner) if _is_sequence(x)]
     if queries == keys and len(given) == 1 and given[0].shape[1] == keys:
         return False  # there is no other input
-    lengths = [x.shape[-2] for x in _both(owner)]
-    if lengths == [queries, keys] and queries != keys:
+    if queries != keys and [x.shape[-2] for x in _both(owner)] == [queries, keys]:
         return True
     for name in ELSEWHERE:
         other = argument(owner, name)
         if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:
             return True
-    known = {x.shape[1] for x in given}
-    if queries not in known:
+    lengths = [x.shape[1] for x in given]
+    if queries not in lengths:
         return None
     if queries == keys:
         return bool(is_apart(module))
+    lengths.remove(queries)
     # keys of another length are those of another input, or of both inputs side by side
-    return bool(known & {keys, keys - queries})
+    return keys in lengths or keys - queries in lengths
 
 
 def own_lengths() -> set[int]:

@@ -207,14 +207,15 @@ class Census(TorchDispatchMode):
         return (0, 0) if known is None else known[1]
 
     def _follow(self, pair: "_Pair", name: str, args: tuple[Any, ...], out: Tensor) -> None:
-        """Follow the two inputs of the running module to queries and keys."""
+        """Follow two inputs to the queries and keys of the running module."""
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
         sources = [self._sources_of(pair, x) for x in given]
         is_product = name in PRODUCTS and not any(isinstance(x, nn.Parameter) for x in given)
-        if pair.module not in _apart and (is_product or _is_kernel(name)):
+        module = current()
+        if module is not None and module not in _apart and (is_product or _is_kernel(name)):
             first, second = sources[PRODUCTS.get(name, 0) :][:2]
             if first and second:
-                _apart[pair.module] = first.isdisjoint(second)
+                _apart[module] = first.isdisjoint(second)
         ref = StorageWeakRef(out.untyped_storage())
         self._sources[_key(out)] = ref, frozenset[tuple[int, int]]().union(*sources)
 
@@ -253,31 +254,29 @@ class Census(TorchDispatchMode):
 
 
 class _Pair(NamedTuple):
-    """A running module that is given two sequences.
+    """The two sequences that a running module is given.
 
     Attributes:
-        module: the module.
         call: number of its call.
         inputs: storages of the two.
     """
 
-    module: nn.Module
     call: int
     inputs: tuple[int, ...]
 
 
 def _pair() -> _Pair | None:
-    """The innermost running module with two inputs; what queries, keys and values go to is none."""
+    """The inputs of the innermost running module that has two, not queries, keys and values."""
     for module in reversed(STATE.running):
         owner = owner_of(module)
         if owner is None:
             continue
         args, kwargs = owner.given
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        inputs = dict.fromkeys(_key(x) for x in given if x.dim() == 3 and x.is_floating_point())
-        if len(inputs) < 3:
-            both = len(inputs) == 2
-            return _Pair(module, id(owner.given), tuple(inputs)) if both else None
+        both = {id(x): x for x in given if x.dim() == 3 and x.is_floating_point()}
+        inputs = tuple(_key(x) for x in both.values())
+        if len(inputs) == len(set(inputs)) == 2:
+            return _Pair(id(owner.given), inputs)
     return None
 
 
@@ -380,10 +379,10 @@ def slip_of(module: nn.Module) -> str | None:
 
 
 def is_apart(module: nn.Module) -> bool | None:
-    """Are queries and keys of a module computed from different inputs of it? None if not known.
+    """Are queries and keys of a module computed from different inputs? None if it is not known.
 
     Args:
-        module: was given two sequences.
+        module: computes attention.
     """
     return _apart.get(module)
 
