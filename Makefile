@@ -23,12 +23,12 @@ lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs src examples benchmarks tests
+	$(BIN)/python docs/prose.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 check: $(TOOLS) libraries
-	$(BIN)/python -m pytest -n 2 -q
-	$(BIN)/python -m pytest -q -m real
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
 	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
 slow: $(TOOLS) libraries

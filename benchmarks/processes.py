@@ -3,9 +3,10 @@
     python -m benchmarks.processes scan
     torchrun --nproc-per-node 2 -m benchmarks.processes monitor
 
-`scan` times the passes of a scan by one process with one thread, and by two. `monitor` times
-training steps under DDP, ten with a Monitor that samples one of them and ten without, in turn; the
-figure is the median over rounds of the difference, as a share of the step.
+`scan` times the passes of a scan by one process with one thread, by two, and by two scans of half
+the text that never meet, which says what the machine itself gives to two. `monitor` times training
+steps under DDP, ten with a Monitor that samples one of them and ten without, in turn; the figure is
+the median over rounds of the difference, as a share of the step.
 """
 
 import json
@@ -14,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import torch
@@ -40,25 +43,56 @@ def main() -> None:
 @click.option("--rounds", default=4)
 def scan(lengths: str, tokens: int, processes: int, rounds: int) -> None:
     """One process with one thread against several with one thread each, in turn."""
-    found = [{n: _scanned(n, lengths, tokens) for n in (1, processes)} for _ in range(rounds)]
-    least = {n: [min(x) for x in zip(*(one[n] for one in found), strict=True)] for n in found[0]}
-    for n, (seconds, whole) in least.items():
-        click.echo(f"{n} processes: {seconds:.2f} s of passes, {whole:.2f} s with loading")
-    ratio = least[1][0] / least[processes][0]
-    click.echo(f"passes: {ratio:.3f} times as fast, by the least of {rounds} rounds")
+    kinds: dict[str, Callable[[], tuple[float, float]]] = {
+        "one process": lambda: _read(_started(1, lengths, tokens)),
+        f"{processes} processes": lambda: _read(_started(processes, lengths, tokens)),
+        f"{processes} scans apart": lambda: _apart(processes, lengths, tokens),
+    }
+    found = [{name: run() for name, run in kinds.items()} for _ in range(rounds)]
+    least = {n: [min(x) for x in zip(*(one[n] for one in found), strict=True)] for n in kinds}
+    for name, (seconds, whole) in least.items():
+        click.echo(f"{name}: {seconds:.2f} s of passes, {whole:.2f} s with loading")
+    one, shared, apart = (seconds for seconds, _ in least.values())
+    click.echo(
+        f"passes: {one / shared:.3f} times as fast, by the least of {rounds} rounds; scans apart, "
+        f"which never meet: {one / apart:.3f}, what this machine has; share {apart / shared:.1%}"
+    )
 
 
-def _scanned(processes: int, lengths: str, tokens: int) -> tuple[float, float]:
+class Started(NamedTuple):
+    """A scan that runs: its process, its folder, and when it began."""
+
+    process: subprocess.Popen[bytes]
+    folder: tempfile.TemporaryDirectory[str]
+    began: float
+
+
+def _apart(processes: int, lengths: str, tokens: int) -> tuple[float, float]:
+    """Several scans at the same time, of a share of the tokens each: the slowest."""
+    started = [_started(1, lengths, tokens // processes) for _ in range(processes)]
+    found = [_read(one) for one in started]
+    return max(seconds for seconds, _ in found), max(whole for _, whole in found)
+
+
+def _started(processes: int, lengths: str, tokens: int) -> Started:
     many = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text.txt"
-        text.write_text("To be, or not to be, that is the question. " * (tokens // 40))
-        command = ["-m", "attentropy", "scan", "--lengths", lengths, "--text", str(text)]
-        command += ["--tokens-per-length", str(tokens), "--threads", "1", "--out", folder, "--json"]
-        launcher = many if processes > 1 else []
-        began = time.perf_counter()
-        subprocess.run([sys.executable, *launcher, *command], check=True, capture_output=True)
-        whole = time.perf_counter() - began
+    folder = tempfile.TemporaryDirectory()
+    text = Path(folder.name) / "text.txt"
+    text.write_text("To be, or not to be, that is the question. " * (tokens // 40))
+    command = ["-m", "attentropy", "scan", "--lengths", lengths, "--text", str(text), "--json"]
+    command += ["--tokens-per-length", str(tokens), "--threads", "1", "--out", folder.name]
+    launcher = many if processes > 1 else []
+    began = time.perf_counter()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return Started(subprocess.Popen([sys.executable, *launcher, *command], **quiet), folder, began)
+
+
+def _read(started: Started) -> tuple[float, float]:
+    """Seconds of its passes, and of all of it."""
+    if started.process.wait():
+        raise click.ClickException("a scan failed")
+    whole = time.perf_counter() - started.began
+    with started.folder as folder:
         measures = json.loads((Path(folder) / "scan.json").read_text())["measures"]
         return sum(one["seconds"] for one in measures), whole
 

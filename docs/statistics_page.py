@@ -13,14 +13,14 @@ HEAD = """# Statistics
 
 <!-- written by docs/statistics_page.py from the table in attentropy/core/statistics.py -->
 
-One table says what is known of an attention head. Which sums a watch keeps, the fields of
-[`HeadRow`](models.md), `stats.per_head()`, run stores, [scan.json](../scan-schema.md), CSV and
-Parquet exports, the report, terminal tables and names in TensorBoard are read from it.
-[How to add one](../contributing/architecture.md#adding-a-statistic).
+One table defines everything that is measured about an attention head. Which sums a watch keeps, the
+fields of [`HeadRow`](models.md), `stats.per_head()`, run stores, [scan.json](../scan-schema.md),
+CSV and Parquet exports, the report, terminal tables and names in TensorBoard are read from it. [How
+to add one](../contributing/architecture.md#adding-a-statistic).
 
 p is one row of attention (one query), s its final logits, n the number of keys that the query sees,
 i and j the positions of query and key. Logarithms are natural. A head's number is taken over its
-rows that had a choice, that is, saw two keys or more; it is NaN (in files null) where it does not
+rows that have a choice, that is, see two keys or more; it is NaN (in files null) where it does not
 apply. `row["S"]` and `row["density"]` are the same: symbols serve as names too.
 
 """

@@ -47,7 +47,7 @@ if __name__ == "__main__":
     for name, rates, action in (
         ("rate 0.001", steady, silent),
         ("rate rises to 0.1", rising, silent),
-        ("the same, clip(30) at the ring", rising, clip(30.0)),
+        ("the same, clip(30) when it rings", rising, clip(30.0)),
     ):
         losses, monitor = train(rates, LogitGrowth(action=action))
         means = [sum(losses[i : i + 10]) / 10 for i in range(0, STEPS, 10)]

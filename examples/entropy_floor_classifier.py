@@ -1,6 +1,6 @@
 """Train a tiny classifier with and without a floor under the entropy of its attention.
 
-The class of a sequence is told by one marked token among 24. A high learning rate drives attention
+One marked token among 24 decides the class of a sequence. A high learning rate drives attention
 to one-hot rows, through which no gradient flows. A loss on entropies below a floor keeps every
 head open; the coefficient is positive, which rewards entropy.
 """

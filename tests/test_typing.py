@@ -108,22 +108,34 @@ def own_names(module):
             yield name
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    """What mypy says of each file and line, of a user who has installed attentropy."""
+@pytest.fixture(scope="module", params=["here", pytest.param("user", marks=pytest.mark.slow)])
+def said(request, tmp_path_factory):
+    """What mypy says of each file and line: with what `make lint` has cached, and for a strict user."""
     folder = tmp_path_factory.mktemp("user")
     revealed = [f"reveal_type({name})" for name in names()]
-    (folder / "misspelt.py").write_text(MISSPELT)
-    (folder / "correct.py").write_text(CORRECT)
-    (folder / "revealed.py").write_text("\n".join(["import attentropy as at", *revealed]))
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=cache"]
+    files = {
+        "misspelt.py": MISSPELT,
+        "correct.py": CORRECT,
+        "revealed.py": "\n".join(["import attentropy as at", *revealed]),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    written = [str(folder / name) for name in files]
+    if request.param == "here":
+        return checked([str(SOURCE / "attentropy"), *written], cwd=SOURCE.parent)
+    return checked(["--strict", "--config-file=", "--cache-dir=cache", *written], cwd=folder)
+
+
+def checked(options, *, cwd):
+    """Name of the file, line, kind and text of all that mypy says."""
     done = subprocess.run(
-        [*mypy, "misspelt.py", "correct.py", "revealed.py"],
-        check=False, cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-m", "mypy", "--show-absolute-path", *options],
+        check=False, cwd=cwd, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )  # fmt: skip
     assert not done.stderr
-    return [line.split(":", 3) for line in done.stdout.splitlines() if line.count(":") >= 3]
+    lines = [line.split(":", 3) for line in done.stdout.splitlines() if line.count(":") >= 3]
+    return [(Path(file).name, *rest) for file, *rest in lines]
 
 
 def test_each_misspelling_is_an_error(said):

@@ -6,7 +6,7 @@
 Each end has an environment of its own in build/matrix, which is kept: a second run tests at once.
 torch comes from $TORCH_INDEX, which has wheels for the CPU, or from PyPI where that cannot be
 reached: such wheels bring CUDA, 3 to 4 GB to fetch and 7 GB on disk, and run on a CPU all the same.
-$LOWEST and $NEWEST are the Pythons of the two ends. What cannot be had is said.
+$LOWEST and $NEWEST are the Pythons of the two ends. It says what is not available.
 """
 
 import os

@@ -63,7 +63,10 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in ("number", "rule") else [pytest.mark.slow]) for n in SCALES],
+)
 def test_scales_compile_for_all_lengths_at_once(name):
     def loss(q):
         out, stats = at.attend(q, q, q, mask=at.causal, scale=SCALES[name])

@@ -73,7 +73,7 @@ def test_a_misspelt_command_is_recognised():
         (("claims", "--source", "9"), 2, "sources are 000, 001, 002, 003, 004"),
         (("curves", "--only", "entropy_length", "--out", "taken"), 2, "'taken' is a file"),
         (("lab", "sparsity", "--quick", "--out", "taken/below"), 1, "Not a directory: taken/below"),
-        (("report", "taken", "--out", "nowhere/x.html"), 1, "taken is no run of attentropy"),
+        (("report", "taken", "--out", "nowhere/x.html"), 1, "taken is not a run of attentropy"),
         (("runs", "--dir", "taken"), 2, "Directory 'taken' is a file"),
         (("serve", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1:8765: Cannot assign"),
     ],

@@ -134,6 +134,24 @@ def test_a_sink_of_no_weight_beside_no_keys_is_no_outcome():
     assert stats.lse.isneginf().all()
 
 
+@pytest.mark.parametrize("parts", [1, 2, 7, 300])
+def test_merged_states_keep_the_digits_of_rows_that_are_nearly_one_hot_or_nearly_flat(parts):
+    s = torch.randn(30, 600) * 1e-2
+    s[:, 400] += torch.linspace(0, 60, 30)
+    v = torch.ones(600, 1)
+    total = blind((30,), 1, like=v)
+    for columns in torch.arange(600).chunk(parts):
+        total = merge(total, from_tile(s[:, columns], v[columns], first=int(columns[0])))
+    stats = read(total).stats
+    exact = s.double() - s[:, 400:401].double()
+    e = exact.exp()
+    rest = e[:, :400].sum(-1) + e[:, 401:].sum(-1)
+    mean = (e * exact).sum(-1) / (1 + rest)
+    spread = (e * (exact - mean[:, None]).square()).sum(-1) / (1 + rest)
+    torch.testing.assert_close(stats.entropy.double(), rest.log1p() - mean, atol=0, rtol=1e-5)
+    torch.testing.assert_close(stats.varentropy.double(), spread, atol=0, rtol=1e-5)
+
+
 def dense(logits, values, sink=None):
     """Output, entropy, lse, sum p^2 by the textbook, in float64; -inf hides a key."""
     s = logits.double()

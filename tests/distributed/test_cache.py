@@ -43,7 +43,7 @@ def test_two_parts_are_the_whole(dtype):
         parts.append(kept_of(unread(found, first=first)))
     over_ranks(Listening(None, 1, 2, sent=sent), parts[1])
     (message,) = sent
-    assert message.shape[-1] == 5 + 5 + (4 if dtype == torch.float32 else 2)
+    assert message.shape[-1] == 5 + 7 + (4 if dtype == torch.float32 else 2)
     got = read(state_of(over_ranks(Both(None, 0, 2, other=message), parts[0])))
     want = at.attend(q, k, v)
     torch.testing.assert_close(got.out, want.out)

@@ -52,7 +52,7 @@ def failing_ring(rank, method, monkeypatch):
 
 
 def failing_monitor(rank, monkeypatch):
-    """Rank 1 fails in the training step, inside of the monitor."""
+    """Rank 1 fails in the training step, inside the monitor."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     with at.Monitor(layer, every=1, loggers=[]) as monitor:
         for step in range(5):

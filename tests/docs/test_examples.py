@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LONG = {"cured_run"}  # most of a minute
+# Most of a minute, or several processes.
+PROCESSES = {p.stem for p in (ROOT / "examples").glob("*.py") if "torchrun" in p.read_text()}
+LONG = {"cured_run"} | PROCESSES - {"ring_training"}
 EXAMPLES = [
     pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else [], id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))

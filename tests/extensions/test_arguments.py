@@ -63,7 +63,7 @@ def test_a_table_of_positions_is_not_read_beyond_its_end():
 
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 64, "vocab_size": 256}
     model = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0, **sizes))
-    rule = "to must be at most 64: GPT2LMHeadModel has a table of so many positions.*, got 128"
+    rule = "to must be at most 64: GPT2LMHeadModel has a table of that many positions.*, got 128"
     with pytest.raises(ArgumentError, match=rule):
         at.extend(model, BYTES, to=128)
 

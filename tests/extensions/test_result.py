@@ -73,7 +73,9 @@ def test_what_does_not_beat_truncation_is_not_offered():
     assert found.sentence == (
         "At 96 tokens nothing that was tried beats reading the last 64 only by two standard errors."
     )
-    with pytest.raises(ExtensionError, match="nothing is exported, for nothing that was tried he"):
+    with pytest.raises(
+        ExtensionError, match="nothing is exported, because nothing that was tried he"
+    ):
         found.export("somewhere")
 
 

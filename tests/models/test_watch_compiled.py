@@ -42,7 +42,7 @@ def test_sdpa_in_one_graph():
     assert v.heads()[0].rows == 60
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_transformers_in_one_graph_with_gradients(wrapped):
     pytest.importorskip("transformers")
     model = build("llama", "sdpa").train()
@@ -60,7 +60,10 @@ def test_transformers_in_one_graph_with_gradients(wrapped):
     assert w.heads()[0].layer == "model.layers.0.self_attn"
 
 
-@pytest.mark.parametrize(("name", "causal"), [("llama", True), ("bert", False)])
+@pytest.mark.parametrize(
+    ("name", "causal"),
+    [("llama", True), pytest.param("bert", False, marks=pytest.mark.slow)],
+)
 @torch.no_grad()
 def test_a_compiled_call_with_a_mask_tells_whether_it_is_causal(name, causal):
     pytest.importorskip("transformers")
@@ -87,13 +90,10 @@ def graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "padded", "dynamic"),
-    [
-        pytest.param("llama", False, None, marks=pytest.mark.slow),
-        pytest.param("llama", True, True, marks=pytest.mark.slow),
-        ("bert", True, None),
-    ],
+    [("llama", False, None), ("llama", True, True), ("bert", True, None)],
 )
 @torch.no_grad()
 def test_lengths_share_a_graph(name, padded, dynamic):
@@ -114,6 +114,7 @@ def test_lengths_share_a_graph(name, padded, dynamic):
             assert told == pytest.approx(getattr(one, statistic), rel=1e-4, abs=1e-5), statistic
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_lengths_share_a_steered_graph():
     pytest.importorskip("transformers")
@@ -212,11 +213,11 @@ def first(out):
 @pytest.mark.parametrize(
     ("name", "gradients"),
     [
-        ("TransformerEncoder", False),
         ("MultiheadAttention", True),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ("TransformerEncoder", False),
                 ("TransformerEncoder", True),
                 ("MultiheadAttention", False),
                 ("one that returns no weights", True),

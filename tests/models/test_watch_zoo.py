@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:Deprecation
 
 
 def counted_rows(name, batch, kind, maps):
-    """Queries that are no padding, [B,Q]."""
+    """Queries that are not padding, [B,Q]."""
     mask = batch.get("attention_mask")
     queries = maps[0].shape[2]
     if mask is None or kind in ("decoder", "cross"):

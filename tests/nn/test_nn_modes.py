@@ -30,9 +30,16 @@ def test_train_and_eval_agree_and_every_parameter_gets_a_gradient(layer):
     assert all(g is not None and g.isfinite().all() for g in gradients(layer))
 
 
-def test_compiled_in_one_graph(layer):
+COMPILED = ("multihead", "relative", "cosine", "gau", "gau softmax")  # the others take a minute
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in COMPILED else [pytest.mark.slow]) for n in LAYERS],
+)
+def test_compiled_in_one_graph(name):
     torch._dynamo.reset()
-    x, layer = torch.randn(2, 9, 16), layer.eval()
+    x, layer = torch.randn(2, 9, 16), LAYERS[name]().eval()
     plain = copy.deepcopy(layer)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     out, stats = compiled(x)
@@ -45,7 +52,12 @@ def test_compiled_in_one_graph(layer):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["multihead", "grouped", "relative", "sinusoidal", "gau"])
+SHARED = ["grouped", "relative", "sinusoidal", "gau"]
+
+
+@pytest.mark.parametrize(
+    "name", ["multihead", *(pytest.param(n, marks=pytest.mark.slow) for n in SHARED)]
+)
 def test_lengths_share_a_graph(name):
     layer = LAYERS[name]()
     torch._dynamo.reset()

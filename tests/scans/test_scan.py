@@ -170,7 +170,7 @@ def test_a_listener_hears_all_of_the_work():
     heard = Heard()
     at.scan(picky().eval(), IDS, lengths=[16, 64, 128, 4096], listener=heard)
     assert heard.stages[:4] == ["length 16", "length 64", "length 128", "drawing attention maps"]
-    assert heard.stages[4] == "beyond 32, beside truncation"
+    assert heard.stages[4] == "beyond 32, compared with truncation"
     assert heard.said == [
         "length 4,096 is left out: the text has only 600 tokens",
         "length 128 is left out: the model refuses it (more than 100 tokens)",

@@ -246,6 +246,7 @@ def test_expected_maximum(n):
     agree(CATALOGUE["expected_max_normal"](n=n), total, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "x"), [(3, 2.0), (10**8, 1.01)])
 def test_gaussian_rows_against_plain_quadrature(n, x):
     """E log Z = integral of exp(-e^u) - phi(e^u)^n, from scratch."""

@@ -68,7 +68,9 @@ def until_stopped(rank, kind):
     return step, monitor.should_stop, len(monitor.changes), [alert.step for alert in monitor.alerts]
 
 
-@pytest.mark.parametrize("kind", ["stop", "first", "clip"])
+@pytest.mark.parametrize(
+    "kind", ["clip", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("stop", "first"))]
+)
 def test_every_process_stops_or_changes_at_the_same_step(kind):
     first, second = spawn(until_stopped, 2, kind)
     assert first == second

@@ -32,7 +32,7 @@ _NO_FUNCTION = {
 
 
 def kind_of(options: AttendOptions) -> Weights:
-    """The weights of a call; raises for those that are no function of logits.
+    """The weights of a call; raises for those that are not a function of logits.
 
     Args:
         options: those of attend().
@@ -49,7 +49,7 @@ def only_softmax(options: AttendOptions, function: str) -> None:
 
     Args:
         options: those of attend().
-        function: that asks.
+        function: name of the function that needs this, for the message.
     """
     weights = kind_of(options)
     if not isinstance(weights, Softmax):
@@ -61,7 +61,7 @@ def only_probabilities(options: AttendOptions, function: str) -> None:
 
     Args:
         options: those of attend().
-        function: that asks.
+        function: name of the function that needs this, for the message.
     """
     weights = kind_of(options)
     if not weights.probabilities:

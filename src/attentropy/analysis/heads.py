@@ -1,4 +1,4 @@
-"""What do the heads of a layer share? Entropies of mean maps, divergences, information.
+"""How similar are the heads of a layer? Entropies of mean maps, divergences, information.
 
 Functions take q and k and the options of attend(); none holds the n x n maps. Weights are
 probabilities: softmax, or Entmax(), Sparsemax() and Hard().
@@ -18,7 +18,7 @@ from attentropy.core.resolve import AttendOptions
 
 
 class HeadComparison(NamedTuple):
-    """What `compare_heads` finds; natural logarithms.
+    """The result of `compare_heads`; natural logarithms.
 
     Attributes:
         entropy: mean entropy of the rows of each head, [H].

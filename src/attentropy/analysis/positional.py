@@ -1,4 +1,4 @@
-"""The share of positions in the logits, by a least-squares fit of distances."""
+"""How much of the logits depends on position alone, by a least-squares fit of distances."""
 
 from typing import NamedTuple, Unpack
 
@@ -16,9 +16,9 @@ STEPS = 200
 def positional_share(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) -> Tensor:
     """The share of the variance of logits within rows that distance alone explains, [H].
 
-    Fits s_ij = a_i + m_(j-i) by least squares over visible keys: a number for each row, to which
-    softmax is blind, and one for each distance. The share is 1 - sum (s - a - m)^2 / sum (s -
-    mean of the row)^2: 1 for a pure relative bias, about distances / logits for content without
+    Fits s_ij = a_i + m_(j-i) by least squares over visible keys: one number for each row, which
+    softmax ignores, and one for each distance. The share is 1 - sum (s - a - m)^2 / sum (s - mean
+    of the row)^2: 1 for a pure relative bias, about distances / logits for content without
     positions, NaN where logits do not vary. Masks must show an interval of keys to each query.
 
     Args:

@@ -1,11 +1,11 @@
-"""What does noise on the scores do to the output? Measured, predicted, at worst, and certified.
+"""What does noise on the scores do to the output? Measured, predicted, worst and certified.
 
 With õ = sum p_j e^(e_j) v_j / sum p_j e^(e_j), rho = Var(e^e) / E[e^e]^2, independent noise has
 
     bias -rho sum p^2 (v - out),   variance rho sum p^2 (v - out)^2,
 
-so that it is 1/sum p^2, not the number of keys, that makes a row robust. A part of the noise that
-all keys of a row share cancels. Errors are Euclidean norms of õ - out.
+so a row is robust if 1/sum p^2 is large; the number of keys does not matter. A part of the noise
+that all keys of a row share cancels. Errors are Euclidean norms of õ - out.
 
 Other weights than softmax have no such closed form: their error is predicted by the derivative of
 the output, to first order in the noise, and what keys share need not cancel.
@@ -38,7 +38,7 @@ class Noise:
     Attributes:
         scale: sigma, the half width of uniform noise, or Laplace's b; positive.
         kind: "gaussian", "uniform" or "laplace".
-        correlation: the share of the variance that the keys of a row have in common; of Gaussian
+        correlation: the share of the variance that the keys of a row have in common; for Gaussian
             noise only.
     """
 
@@ -65,7 +65,7 @@ class Noise:
 
     @property
     def variance(self) -> float:
-        """Var(e), the part included that keys share."""
+        """Var(e), including the part that keys share."""
         return self.scale**2 * {"gaussian": 1.0, "uniform": 1 / 3, "laplace": 2.0}[self.kind]
 
     def draw(self, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -141,8 +141,8 @@ def predicted_error(
     """sqrt(rho sum p^2 |v - out|^2 + |rho sum p^2 (v - out)|^2), root mean square over rows, [H].
 
     First order: right while rho sum p^2 is small; inf where e^noise has no variance. For weights
-    other than softmax sqrt(Var(e) sum_j |d out / d s_j|^2), and of noise that keys share |sum_j d
-    out / d s_j|^2 times its variance besides; Hard() has no such derivative.
+    other than softmax it is sqrt(Var(e) sum_j |d out / d s_j|^2); noise that keys share adds |sum_j
+    d out / d s_j|^2 times its variance under the root; Hard() has no such derivative.
 
     Args:
         q: queries [B,H,Q,D].
@@ -325,7 +325,7 @@ def _ascend_by_derivative(
     for _ in range(STEPS):
         slope = pulled(part.weigh, s, part.values, w)
         hair = w @ part.values.mT
-        if sums_to_one:  # a little beyond the output: where it is a value, that key shall fall
+        if sums_to_one:  # a little beyond the output: where it is a value, that key loses
             centre = part.weigh(s) @ part.values + 1e-3 * w
             hair = hair - (w * centre).sum(-1, keepdim=True)
         hair = hair.masked_fill(part.logits.isneginf(), 0.0)
@@ -345,9 +345,10 @@ def certified_error(
 ) -> Tensor:
     """diam(V) * tanh(range/4), which no change of scores within the ball can exceed, [B,H].
 
-    The range of a change is 2 * radius in the ball of the largest entry and sqrt(2) * radius in
-    the Euclidean one. For probabilities other than softmax it is diam(V), the distance of any two
-    means of values; for weights that are no probabilities no bound is known, and it is inf.
+    The range of a change is 2 * radius in the ball of the largest entry and sqrt(2) * radius in the
+    Euclidean one. For probabilities other than softmax it is diam(V), which no distance between two
+    means of values exceeds; for weights that are not probabilities no bound is known, and it is
+    inf.
 
     Args:
         v: values [B,Hk,K,Dv].

@@ -1,6 +1,6 @@
 """Spectra of attention maps (dense, for small n) and of projections.
 
-exp(H) counts attended keys and is no rank: a uniform map has exp(H) = n and rank 1, the identity
+exp(H) counts attended keys and is not a rank: a uniform map has exp(H) = n and rank 1, the identity
 exp(H) = 1 and rank n. Effective rank is the exponential of the entropy of normalised singular
 values.
 """

@@ -1,4 +1,4 @@
-"""Which entropies can scores within a bound reach, and what temperature opens a range?
+"""Which entropies can bounded scores reach, and which temperature makes a range reachable?
 
 Cosine scores lie within +-1; at temperature tau the logits of a row span at most 2/tau. That sets a
 floor under the entropy, which for n keys at tau = 1 is never more than 0.4745 nats below log n: too

@@ -1,1 +1,1 @@
-"""attend() and its kin: resolve a call, choose a kernel, run it."""
+"""attend() and related functions: resolve a call, choose a kernel, run it."""

@@ -79,7 +79,7 @@ def attend(
 
 
 def run(call: Call, kernel: str) -> Rows:
-    """The rows of a resolved call by the kernel asked for, without its sink.
+    """Run the chosen kernel on a resolved call, leaving out its sink.
 
     Args:
         call: a resolved call.
@@ -105,7 +105,7 @@ def is_empty(call: Call) -> bool:
 
 
 def widened(call: Call) -> Call:
-    """The call with a column of zeros for tensors without a width; it changes no score.
+    """The call with one column of zeros where tensors have no width; no score changes.
 
     Args:
         call: a resolved call.

@@ -33,7 +33,7 @@ def cache_attend(
     kernel: str = "auto",
     **options: Unpack[AttendOptions],
 ) -> Attended:
-    """attend() of queries that every rank holds, on keys of which each rank holds some.
+    """attend() where every rank holds all queries, and each rank holds some of the keys.
 
     Every rank of the group calls it with the same queries and options. Masks, biases and scales
     are those of the whole sequence, as in ring_attend(); queries are its last ones. Weights must be
@@ -41,8 +41,8 @@ def cache_attend(
 
     Args:
         q: queries [B,H,Q,D], the same on every rank.
-        k: what this rank holds, [B,Hk,n,D].
-        v: the values beside, [B,Hk,n,Dv].
+        k: the keys that this rank holds, [B,Hk,n,D].
+        v: the values of these keys, [B,Hk,n,Dv].
         here: which positions these are; every position is on one rank.
         keys: number of all keys.
         group: as in ring_attend().

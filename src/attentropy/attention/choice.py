@@ -52,7 +52,7 @@ def check_name(kernel: str) -> None:
     """Raise unless it is the name of a kernel, or "auto".
 
     Args:
-        kernel: what a caller gave.
+        kernel: the argument of the caller.
     """
     if kernel != "auto" and kernel not in KERNELS:
         raise ArgumentError("kernel", f"'auto' or one of {sorted(KERNELS)}", repr(kernel))

@@ -1,4 +1,4 @@
-"""Where watched and steered models meet attention: the one seam between attentropy.models and here.
+"""The one place where attentropy.models watches and steers calls of attention.
 
 Nothing is installed unless a model is watched or steered; attention then runs as it is.
 """
@@ -19,7 +19,7 @@ Request = tuple[Tensor, Tensor, Options]
 
 @dataclass
 class Hooks:
-    """What calls of attention go through; each is None unless attentropy.models installs it.
+    """Functions that calls of attention go through; None unless attentropy.models installs them.
 
     Attributes:
         change: gives the queries, keys and options to compute instead of those that are asked for.
@@ -42,7 +42,7 @@ def installed() -> bool:
 
 
 def changed(q: Tensor, k: Tensor, options: Options) -> Request:
-    """Queries, keys and options as the running module is steered to have them.
+    """Queries, keys and options after steering has changed them.
 
     Args:
         q: queries.

@@ -81,7 +81,7 @@ def find(kind: Kind | None) -> CallPlan | None:
 
 
 def note(kind: Kind | None, call: Call, kernel: str) -> None:
-    """Make the plan of a kind, unless it is known whether there is one.
+    """Make the plan of a kind, unless this was tried before.
 
     Args:
         kind: what `kind_of` gave for the call.
@@ -94,7 +94,7 @@ def note(kind: Kind | None, call: Call, kernel: str) -> None:
         _PLANS.clear()
     call, chosen = choose(call, kernel)
     empty = not all(x.numel() for x in call[:3])
-    # tensors of inference mode could not be used outside of it later
+    # tensors of inference mode could not be used outside it later
     with torch.inference_mode(False), torch.no_grad():
         _PLANS[kind] = None if empty or chosen is not fused else CallPlan.of(_kept(call))
 

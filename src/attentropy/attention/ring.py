@@ -56,7 +56,7 @@ def ring_attend(
     kernel: str = "auto",
     **options: Unpack[AttendOptions],
 ) -> Attended:
-    """attend() on a sequence of which each rank of a group holds a part.
+    """attend() on a sequence that the ranks of a group share, each holding a part.
 
     Every rank calls it with the same options, and the gradients of what it returns must be asked
     for on every rank. Masks, biases and counts of visible keys are those of the whole sequence:

@@ -1,4 +1,4 @@
-"""attention_weights(): the weights themselves, in O(n^2) memory, for those who ask."""
+"""attention_weights(): the weights themselves, in O(n^2) memory."""
 
 import warnings
 from typing import Any, NamedTuple, Unpack
@@ -77,7 +77,7 @@ def with_weights(attended: Attended, weights: Tensor) -> WeightedOutput:
     """An output and its weights, which carry the statistics.
 
     Args:
-        attended: of a layer.
+        attended: what a layer computed.
         weights: what attention_weights() gave.
     """
     known = weights.as_subclass(AttentionWeights)

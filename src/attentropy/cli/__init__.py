@@ -13,24 +13,24 @@ import click
 
 from attentropy._version import __version__
 from attentropy.cli.examples import epilog
-from attentropy.cli.failures import debug_option, one_sentence
+from attentropy.cli.failures import debug_option, in_language, one_sentence
 from attentropy.cli.language import language_of, with_language
 from attentropy.core.language.speaking import speaking
 
 COMMANDS: dict[str, str] = {
     "scan": "From a model to a report: every head at several lengths.",
-    "text": "Which words a head looks at, in a text of yours.",
+    "text": "Which words a head looks at in your text.",
     "compare": "Scans side by side: which heads changed, and how much.",
-    "extend": "What lets a model read further: tried on text, chosen, exported.",
-    "report": "The HTML report of a training run, or of a scan.json again.",
+    "extend": "Make a model read longer texts: methods tried on text, the best exported.",
+    "report": "The HTML report of a training run or of a scan.json.",
     "serve": "Scans and runs of a folder on a local web page, live.",
     "watch": "Follow a training run in the terminal.",
     "runs": "List recorded training runs.",
     "export": "Write every number of a run as CSV or Parquet.",
-    "theory": "Look closed forms up, and evaluate them.",
+    "theory": "List and evaluate the closed forms.",
     "claims": "Check the statements of the source documents by running them.",
     "curves": "Write the figures of the theory, with their numbers.",
-    "doctor": "Say which kernel serves on this machine, and why.",
+    "doctor": "Say which kernel runs on this machine, and why.",
     "bench": "Time attention with statistics against torch's attention without.",
     "lab": "Run an experiment: seeds, error bars, figures, conclusion.",
 }  # name -> one line of help; the file of the name holds `command`
@@ -84,8 +84,12 @@ class _Commands(click.Group):
         with speaking(language_of(given)):
             return super().main(given, *rest, **options)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with in_language():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        with one_sentence(ctx):
+        with in_language(), one_sentence(ctx):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

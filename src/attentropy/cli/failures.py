@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
-from attentropy.core.language.speaking import told
+from attentropy.core.language.speaking import spoken, told, told_error
 
 _ASKED = "attentropy.debug"
 _OURS = "attentropy: "
 
 
 class CalledWrongly(click.ClickException):
-    """The command cannot begin with these arguments; exit code 2."""
+    """The command cannot start with these arguments; exit code 2."""
 
     exit_code = 2
 
@@ -34,6 +34,49 @@ def debug_option() -> click.Option:
         callback=lambda ctx, _, value: ctx.meta.update({_ASKED: value}),
         help="Show the traceback of an error.",
     )
+
+
+class ErrorInLanguage(click.ClickException):
+    """An error of click, or of ours, shown in the language in use.
+
+    Args:
+        error: in English.
+    """
+
+    def __init__(self, error: click.ClickException) -> None:
+        super().__init__(told_error(error.format_message()))
+        self.ctx: click.Context | None = getattr(error, "ctx", None)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print how the command is called, as click does for wrong calls, and the message.
+
+        Args:
+            file: where to; stderr if not given.
+        """
+        if self.ctx is not None:
+            hint = told_error(f"Try '{self.ctx.command_path} --help' for help.")
+            click.echo(f"{self.ctx.get_usage()}\n{hint}\n", file=file, err=True)
+        click.echo(told_error("Error: ") + self.message, file=file, err=True)
+
+
+class WrongCallInLanguage(ErrorInLanguage):
+    """The same for a command that was called wrongly; exit code 2."""
+
+    exit_code = 2
+
+
+@contextmanager
+def in_language() -> Iterator[None]:
+    """Show errors of click that are raised inside the block in the language in use."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:  # shows the help, which is translated already
+        raise
+    except click.ClickException as error:
+        if spoken() == "en" or isinstance(error, ErrorInLanguage):
+            raise
+        kind = WrongCallInLanguage if error.exit_code == 2 else ErrorInLanguage
+        raise kind(error) from error
 
 
 @contextmanager
@@ -157,7 +200,7 @@ def needs(what: str, extra: str, *modules: str) -> None:
     """Refuse before any work is done if the modules of an extra are not installed.
 
     Args:
-        what: needs the modules, for the message.
+        what: the feature that needs the modules, for the message.
         extra: of attentropy that installs them.
         modules: names to look for.
     """

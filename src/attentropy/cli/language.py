@@ -1,4 +1,4 @@
-"""Help and messages in the language of the reader: `--lang`, else LANG and its kin."""
+"""Help and messages in the language of the reader: `--lang`, else LANG, LC_ALL and LC_MESSAGES."""
 
 import itertools
 import re
@@ -22,7 +22,7 @@ def language_option() -> click.Option:
         ["--lang"],
         type=click.Choice(LANGUAGES),
         expose_value=False,
-        help="Language of what people read; that of LANG by default.",
+        help="Language of help and messages; by default that of LANG.",
     )
 
 
@@ -42,7 +42,7 @@ def language_of(args: Sequence[str]) -> str:
 
 
 class HelpInLanguage(click.HelpFormatter):
-    """Writes help in the language that is spoken; in English it is click's own."""
+    """Writes help in the language in use; in English it is click's own."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write how a command is called.
@@ -62,7 +62,7 @@ class HelpInLanguage(click.HelpFormatter):
         """Write the name of a part of the help.
 
         Args:
-            heading: the name, in the language that is spoken.
+            heading: the name, in the language in use.
         """
         mark = ":" if spoken() == "en" else "："
         self.write(f"{'':>{self.current_indent}}{heading}{mark}\n")
@@ -127,7 +127,7 @@ def _paragraph(text: str, width: int) -> list[str]:
 
 
 def _told_help(text: str) -> str:
-    """The help of an option; what click adds in brackets is told word by word."""
+    """The help of an option; what click adds in brackets is translated word by word."""
     found = _EXTRA.fullmatch(text)
     if found is None:
         return told(text)
@@ -171,7 +171,7 @@ def cells(text: str) -> int:
 
 
 def with_language(command: Any) -> Any:
-    """Give a command its option --lang, and help in the language that is spoken.
+    """Give a command its option --lang, and help in the language in use.
 
     Args:
         command: of click.

@@ -1,4 +1,4 @@
-"""A command in several processes, as torchrun starts it: the first writes and speaks."""
+"""A command in several processes, as torchrun starts it: the first one writes and prints."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def team_of() -> Iterator["Team"]:
-    """The processes of this command; the SIGTERM with which torchrun ends it is as Ctrl-C.
+    """The processes of this command; SIGTERM from torchrun acts like Ctrl-C.
 
     Errors of other ranks than the first begin with the number of the rank.
     """
@@ -66,12 +66,12 @@ def writing_to(out: Path, team: "Team") -> Iterator[None]:
 def keeping(
     path: Path, team: "Team", *, before: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Say where the work can be gone on with if it is stopped, or if another process dies.
+    """If the work stops or another process dies, say how to continue it.
 
     Args:
         path: the file that holds what was measured.
         team: the processes of this command.
-        before: is called before it is said, if there is something to go on with.
+        before: called before that message, if there is something to continue.
     """
     try:
         yield

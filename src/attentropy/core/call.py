@@ -21,7 +21,7 @@ from attentropy.core.weights import Weights, squares
 
 
 class Call(NamedTuple):
-    """One attention call: tensors, and all that makes weights of them.
+    """One attention call: tensors, and everything that turns them into weights.
 
     Attributes:
         q: queries [B,H,Q,D], ready for the product.
@@ -38,8 +38,8 @@ class Call(NamedTuple):
         dropout: share of weights dropped after the statistics.
         seed: int64 scalar on the CPU, where there is dropout or noise; the backward pass draws
             the same from it.
-        seen: which keys each row sees, and how many.
-        asked: the statistics that are asked for; see attentropy.core.results.
+        seen: which keys each row sees, and their number.
+        asked: the statistics to compute; see attentropy.core.results.
     """
 
     q: Tensor
@@ -81,15 +81,15 @@ class Rows(NamedTuple):
 
     Attributes:
         out: [B,H,Q,Dv], of the dtype of v.
-        entropy: None where the weights are no probabilities.
-        lse: log of the sum of e^s; None where the weights are no probabilities.
+        entropy: None where the weights are not probabilities.
+        lse: log of the sum of e^s; None where the weights are not probabilities.
         max_logit: None from kernels that never form logits, like `argmax`.
         argmax: the key that has the largest logit, -1 for a row that sees nothing.
         collision: sum of squared weights.
         mass: sum of |weights|; None for probabilities.
         log_l: log of the sum of e^(s - max_logit), which lse has only to the rounding of large
             logits; None where it is not known.
-        varentropy: sum p (log p + entropy)^2; None where the weights are no probabilities.
+        varentropy: sum p (log p + entropy)^2; None where the weights are not probabilities.
     """
 
     out: Tensor

@@ -19,7 +19,7 @@ class ArgumentError(AttentropyError, ValueError):
 
 
 class ArgumentTypeError(AttentropyError, TypeError):
-    """An argument is of a kind that is not understood.
+    """An argument has a type that attentropy does not accept.
 
     Args:
         name: of the argument.
@@ -32,7 +32,7 @@ class ArgumentTypeError(AttentropyError, TypeError):
 
 
 class UnsupportedError(AttentropyError, NotImplementedError):
-    """The request is meaningful, but not for the kernel or transform that was asked."""
+    """The request makes sense, but this kernel or transform cannot serve it."""
 
 
 class DistributedError(AttentropyError, RuntimeError):

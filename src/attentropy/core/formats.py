@@ -59,7 +59,7 @@ def decode(data: bytes | str, kind: type[T], *, name: str, error: Callable[[str]
         data: the text of the file.
         kind: what it must hold.
         name: how messages call the file.
-        error: makes the exception that is raised, from a sentence, if the file is no JSON, of
+        error: makes the exception that is raised, from a sentence, if the file is not JSON, has
             another format or version, or breaks the schema.
     """
     try:

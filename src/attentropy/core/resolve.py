@@ -1,4 +1,4 @@
-"""From what a caller passes to what a kernel takes: checks, masks, scales, biases.
+"""From the arguments of a caller to the input of a kernel: checks, masks, scales, biases.
 
 Every message names the argument, the rule and the value.
 """
@@ -48,7 +48,7 @@ class Options(NamedTuple):
         softcap: c in c * tanh(s / c).
         sink: [H], the logit of one more outcome.
         dropout: the share of weights that are dropped.
-        stats: the statistics that are asked for, by a word or by names.
+        stats: the statistics to compute, as one word or as names.
     """
 
     mask: MaskLike | Visibility | None = None
@@ -107,8 +107,8 @@ def resolve(
 ) -> Call:
     """A checked call; raises before anything is computed.
 
-    With a `share`, masks and biases are asked for the whole sequence, and the call has its queries
-    as rows and all keys of the whole as columns; see attentropy.distributed.parts.
+    With a `share`, masks and biases are those of the whole sequence; the call has these queries as
+    rows and all keys of the whole sequence as columns; see attentropy.distributed.parts.
 
     Args:
         q: queries [B,H,Q,D].
@@ -328,10 +328,10 @@ def _wide(q: Tensor) -> torch.dtype:
 
 
 def check_scale(scale: object) -> None:
-    """Raise unless it is of a kind that attend() takes; a class of rules is not a rule.
+    """Raise unless attend() takes it; a class of rules is not a rule.
 
     Args:
-        scale: what a caller gave.
+        scale: the argument of the caller.
     """
     if isinstance(scale, type) or not (callable(scale) or _is_number(scale) or _is_tensor(scale)):
         raise ArgumentTypeError("scale", "a scale rule, a number or a tensor", repr(scale))
@@ -341,7 +341,7 @@ def check_score(score: object) -> None:
     """Raise unless it is a score.
 
     Args:
-        score: what a caller gave.
+        score: the argument of the caller.
     """
     if isinstance(score, type) or not hasattr(score, "prepare"):
         raise ArgumentTypeError("score", "Dot(), Cosine() or Additive(...)", repr(score))
@@ -376,7 +376,7 @@ def check_softcap(softcap: float | None) -> float | None:
     """The cap as a float; raises unless it is positive and finite.
 
     Args:
-        softcap: what a caller gave; None is no cap.
+        softcap: the argument of the caller; None means no cap.
     """
     if softcap is not None and not (_is_number(softcap) and 0 < softcap < math.inf):
         raise ArgumentError("softcap", "positive and finite, or None", softcap)

@@ -1,4 +1,4 @@
-"""What attention gives back.
+"""What attention returns.
 
 Shape letters, defined here for the whole library: B batch, H query heads, Hk key heads (Hk divides
 H), Q queries, K keys, D width of queries and keys, Dv width of values. A suffix such as `_BHQ` on a
@@ -63,7 +63,7 @@ class NotAskedError(AttentropyError, AttributeError):
 
 
 def asked(stats: str | Iterable[str]) -> frozenset[str]:
-    """The statistics that kernels compute for what `stats=` asks for.
+    """The statistics that kernels must compute to serve `stats=`.
 
     Args:
         stats: "none", "entropy", "all", or names of statistics, derived ones among them.
@@ -93,20 +93,20 @@ class Stats:
     With s the final logits of a row and p its weights:
 
     Attributes:
-        entropy: H = -sum p log p; None where the weights are no probabilities.
-        lse: log sum e^s; None where the weights are no probabilities.
+        entropy: H = -sum p log p; None where the weights are not probabilities.
+        lse: log sum e^s; None where the weights are not probabilities.
         max_logit: max s over the visible keys; None, like argmax, for weights without logits.
         argmax: the visible key that has it (the lowest of ties), -1 for a row that sees nothing.
         collision: sum p^2, the chance that two draws meet.
         visible: how many keys the row may see.
         sink_mass: probability of the sink, where there is one; the sink counts in entropy, lse,
             collision and varentropy, not in max_logit, argmax and visible.
-        mass: sum |p| where the weights are no probabilities, else None.
+        mass: sum |p| where the weights are not probabilities, else None.
         varentropy: V = sum p (log p + H)^2, the variance of the surprise -log p; None where the
-            weights are no probabilities. Without bias and softcap, dH/dlog(scale) = -V.
+            weights are not probabilities. Without bias and softcap, dH/dlog(scale) = -V.
 
     Gradients flow through entropy, lse, collision, varentropy and sink_mass. A statistic that
-    `stats=` did not ask for is absent: to read it raises NotAskedError.
+    `stats=` did not ask for is absent: reading it raises NotAskedError.
     """
 
     entropy: Tensor | None
@@ -184,12 +184,12 @@ class Stats:
 
     @property
     def perplexity(self) -> Tensor | None:
-        """e^H, the number of keys that the row attends to in effect."""
+        """e^H, the effective number of keys that the row attends to."""
         return None if self.entropy is None else self.entropy.exp()
 
     @property
     def normalized_entropy(self) -> Tensor | None:
-        """H / log visible; NaN where visible < 2: such a row had no choice to make."""
+        """H / log visible; NaN where visible < 2, because such a row has no choice."""
         if self.entropy is None:
             return None
         few = self.visible < 2
@@ -242,9 +242,9 @@ class Stats:
         return self.lse - self.entropy
 
     def per_head(self) -> "HeadStats":
-        """Each statistic of the table over batch and queries, [H], for rows that had a choice.
+        """Each statistic of the table over batch and queries, [H], from rows that have a choice.
 
-        Rows with fewer than two visible keys are left out; a head without other rows gives NaN.
+        Rows with fewer than two visible keys are left out; a head that has no other rows gives NaN.
         `max_logit` is the largest, the others are means.
         """
         chosen = self.visible >= 2
@@ -279,7 +279,7 @@ class HeadStats:
     """Statistics per head, each [H] float64; also a mapping from name to tensor.
 
     Attributes are those of the table of statistics that `Stats` has; those that do not apply to
-    the weights, or were not asked for, are None and are no keys of the mapping. `rows` is the
+    the weights, or were not asked for, are None and are not in the mapping. `rows` is the
     number of rows averaged.
     """
 

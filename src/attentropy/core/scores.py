@@ -191,7 +191,7 @@ def check_real(name: str, x: object) -> None:
 
     Args:
         name: of the argument, for messages.
-        x: what a caller gave.
+        x: the argument of the caller.
     """
     if not isinstance(x, Tensor):
         raise ArgumentTypeError(name, "a tensor", type(x).__name__)

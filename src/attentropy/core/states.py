@@ -11,9 +11,11 @@ rounding, and `blind` is its identity. Everything is read off the state:
     out = o/l,  lse = m + log l,  entropy = log l - t/l,  varentropy = u/l - (t/l)^2,
     sum p^2 = c/l^2.
 
-t is never positive, so both terms of the entropy are non-negative and nothing cancels; the
-varentropy is right to the rounding of (t/l)^2. Tiles of a kernel, processes that share a sequence,
-levels of a hierarchy and attention sinks all merge here.
+t is never positive, so both terms of the entropy are non-negative and nothing cancels. Two more
+sums have digits that l and u lose: `rest` = l - 1, where one key has nearly all the weight, and
+`spread` = l varentropy, where one key stands above a flat rest. They merge too, and values are read
+off them; gradients flow through l and u. Tiles of a kernel, processes that share a sequence, levels
+of a hierarchy and attention sinks all merge here.
 """
 
 from dataclasses import replace
@@ -40,6 +42,8 @@ class RowState(NamedTuple):
         o: sum e^(s-m) v, [...,Q,Dv].
         visible: number of visible keys.
         argmax: the key that has the largest logit, -1 for a row that saw nothing.
+        rest: l - 1, the sum without the key of m; no gradient. None: as l says.
+        spread: sum (s - m - t/l)^2 e^(s-m); no gradient. None: as u says.
     """
 
     m: Tensor
@@ -50,6 +54,8 @@ class RowState(NamedTuple):
     o: Tensor
     visible: Tensor
     argmax: Tensor
+    rest: Tensor | None = None
+    spread: Tensor | None = None
 
 
 def blind(shape: tuple[int, ...], width: int, *, like: Tensor) -> RowState:
@@ -64,7 +70,7 @@ def blind(shape: tuple[int, ...], width: int, *, like: Tensor) -> RowState:
     none = torch.zeros(shape, dtype=torch.int64, device=like.device)
     return RowState(
         torch.full_like(zero, -torch.inf), zero, zero, zero, zero, like.new_zeros(*shape, width),
-        none, none - 1,
+        none, none - 1, zero - 1, zero,
     )  # fmt: skip
 
 
@@ -88,16 +94,26 @@ def from_tile(
     e = z.exp()
     z = z.masked_fill(e == 0, 0.0)
     weighted = e * z
+    l, t = e.sum(-1), weighted.sum(-1)
+    others = e.detach().scatter(-1, argmax[..., None], 0.0).sum(-1) + (l - l).detach()
+    about = z.detach() - _over(t, l).detach()[..., None]
     return RowState(
         m,
-        e.sum(-1),
-        weighted.sum(-1),
+        l,
+        t,
         (weighted * z).sum(-1),
         e.square().sum(-1),
         e @ value,
         visible,
         (argmax + first).masked_fill(m.isneginf(), -1),
+        others.masked_fill(m.isneginf(), -1.0),
+        (e.detach() * about.square()).sum(-1),
     )
+
+
+def _over(x: Tensor, l: Tensor) -> Tensor:
+    """x / l, and x where no key was seen."""
+    return x / l.masked_fill(l == 0, 1.0)
 
 
 def pivot(m: Tensor) -> Tensor:
@@ -123,9 +139,10 @@ def merge(a: RowState, b: RowState) -> RowState:
     True
     """
     m, argmax = strongest((a.m.detach(), a.argmax), (b.m.detach(), b.argmax))
-    x, y, visible = rescaled(a, m), rescaled(b, m), a.visible + b.visible
-    l, t, u, c, o = (p + q for p, q in zip(x[1:6], y[1:6], strict=True))
-    return RowState(m, l, t, u, c, o, visible, argmax)
+    (fall_a, x), (fall_b, y) = _about(a, m), _about(b, m)
+    o = fall_a[..., None] * a.o + fall_b[..., None] * b.o
+    l, t, u, c, rest, spread = _union(x, y, m=m, of_x=a.m)
+    return RowState(m, l, t, u, c, o, a.visible + b.visible, argmax, rest, spread)
 
 
 def rescaled(state: RowState, m: Tensor) -> RowState:
@@ -141,6 +158,27 @@ def rescaled(state: RowState, m: Tensor) -> RowState:
     return state._replace(m=m, o=decay[..., None] * state.o, **sums._asdict())
 
 
+def rest_of(state: RowState) -> Tensor:
+    """l - 1, to its own digits where they are known.
+
+    Args:
+        state: any state.
+    """
+    return state.l.detach() - 1 if state.rest is None else state.rest
+
+
+def spread_of(state: RowState) -> Tensor:
+    """sum (s - m - t/l)^2 e^(s-m), to its own digits where they are known; not below 0.
+
+    Args:
+        state: any state.
+    """
+    if state.spread is not None:
+        return state.spread
+    mean = _over(state.t, state.l).detach()
+    return torch.addcmul(state.u.detach(), mean, state.t.detach(), value=-1.0).clamp(min=0.0)
+
+
 class _Sums(NamedTuple):
     """The sums of a state that its statistics are read off."""
 
@@ -148,6 +186,8 @@ class _Sums(NamedTuple):
     t: Tensor
     u: Tensor
     c: Tensor
+    rest: Tensor
+    spread: Tensor
 
 
 def _about(state: RowState, m: Tensor) -> tuple[Tensor, _Sums]:
@@ -156,7 +196,20 @@ def _about(state: RowState, m: Tensor) -> tuple[Tensor, _Sums]:
     decay = delta.exp()
     t = torch.addcmul(state.t, delta, state.l)
     u = torch.addcmul(state.u, delta, state.t + t)
-    return decay, _Sums(decay * state.l, decay * t, decay * u, decay.square() * state.c)
+    with torch.no_grad():  # exact where the maximum stays: l has all digits where it does not
+        rest, spread = decay * rest_of(state) + delta.expm1(), decay * spread_of(state)
+    l, t, u, c = decay * state.l, decay * t, decay * u, decay.square() * state.c
+    return decay, _Sums(l, t, u, c, rest, spread)
+
+
+def _union(x: _Sums, y: _Sums, *, m: Tensor, of_x: Tensor) -> _Sums:
+    """Sums of two sets of keys together, both about m; the maximum of the first is `of_x`."""
+    l, t, u, c = (p + q for p, q in zip(x[:4], y[:4], strict=True))
+    with torch.no_grad():
+        rest = torch.where(of_x == m, x.rest + y.l, y.rest + x.l)
+        gap = _over(x.t, x.l) - _over(y.t, y.l)
+        spread = x.spread + y.spread + _over(gap.square() * x.l * y.l, l)
+    return _Sums(l, t, u, c, rest, spread)
 
 
 def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -174,7 +227,7 @@ def strongest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def repeated(state: RowState, times: int) -> RowState:
-    """The state of keys that stand `times` times each, one beside the other.
+    """The state of the same keys, each repeated `times` times.
 
     Args:
         state: of the single keys.
@@ -188,37 +241,45 @@ def repeated(state: RowState, times: int) -> RowState:
         o=times * state.o,
         visible=times * state.visible,
         argmax=torch.where(state.argmax < 0, state.argmax, times * state.argmax),
+        rest=times * rest_of(state) + (times - 1),
+        spread=times * spread_of(state),
     )
 
 
 def read(state: RowState) -> Attended:
-    """What attention over the keys of a state gives; differentiable.
+    """The output and the statistics of attention over the keys of a state; differentiable.
 
     Args:
         state: of any set of keys. A row that saw nothing reads as zeros, with lse and max_logit
             -inf and argmax -1.
     """
     # rows of visible -inf keep l = 0, and read as NaN
-    l = state.l.masked_fill((state.l == 0) & (state.visible == 0), 1.0)
-    found = _statistics(state.m, _Sums(l, state.t, state.u, state.c))
-    stats = Stats(max_logit=state.m, argmax=state.argmax, visible=state.visible, **found)
+    unseen = (state.l == 0) & (state.visible == 0)
+    l, rest = state.l.masked_fill(unseen, 1.0), rest_of(state).masked_fill(unseen, 0.0)
+    sums = _Sums(l, state.t, state.u, state.c, rest, spread_of(state))
+    stats = Stats(
+        max_logit=state.m,
+        argmax=state.argmax,
+        visible=state.visible,
+        **_statistics(state.m, sums),
+    )
     return Attended(state.o / l[..., None], stats)
 
 
 def _statistics(m: Tensor, sums: _Sums) -> dict[str, Tensor]:
     """Entropy, lse, collision and varentropy."""
-    l, t, u, c = sums
-    log_l, mean = l.log(), t / l
+    l, t, u, c, rest, spread = sums
+    log_l, mean = _with_value(l.log(), rest.log1p()), t / l
     return {
         "entropy": log_l - mean,
         "lse": torch.where(m.isinf(), m, m + log_l),
         "collision": c / l.square(),
-        "varentropy": torch.addcmul(u / l, mean, mean, value=-1.0).clamp(min=0.0),
+        "varentropy": _with_value(torch.addcmul(u / l, mean, mean, value=-1.0), spread / l),
     }
 
 
 def unread(attended: Attended, *, log_l: Tensor | None = None, first: int = 0) -> RowState:
-    """The state that softmax attention was read from: the inverse of `read`; differentiable.
+    """The state of softmax attention from its results: the inverse of `read`; differentiable.
 
     Args:
         attended: output and statistics of softmax attention.
@@ -250,7 +311,10 @@ def _without_values(stats: Stats, log_l: Tensor | None) -> RowState:
     mean = _with_value(mean, mean.clamp(max=0.0))
     sums = (l * mean, l * torch.addcmul(spread, mean, mean), stats.collision * l.square())
     t, u, c = (x.masked_fill(none, 0.0) for x in sums)
-    return RowState(m, l, t, u, c, l.new_empty(*l.shape, 0), stats.visible, argmax)
+    rest = log_l.detach().expm1().masked_fill(none, -1.0)
+    around = (l * spread).detach().masked_fill(none, 0.0)
+    o = l.new_empty(*l.shape, 0)
+    return RowState(m, l, t, u, c, o, stats.visible, argmax, rest, around)
 
 
 def _with_value(x: Tensor, value: Tensor) -> Tensor:
@@ -263,7 +327,7 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
 
     Args:
         attended: softmax attention over the keys.
-        sink: the logit of the outcome, broadcastable to the rows; -inf is no outcome.
+        sink: the logit of the outcome, broadcastable to the rows; -inf adds no outcome.
         log_l: as in `unread`.
 
     Returns:
@@ -275,16 +339,16 @@ def with_sink(attended: Attended, sink: Tensor, *, log_l: Tensor | None = None) 
     keys = _without_values(stats, log_l)
     sink = sink.to(keys.l.dtype).expand_as(keys.l)
     m = torch.maximum(keys.m.detach(), sink.detach())
-    _, (l, t, u, c) = _about(keys, m)
-    delta = (sink - pivot(m)).clamp(min=_NOTHING)
-    weight = delta.exp()
-    whole = (l + weight).masked_fill((stats.visible == 0) & sink.isneginf(), 1.0)
-    moved = delta * weight
-    sums = _Sums(whole, t + moved, torch.addcmul(u, delta, moved), c + weight.square())
-    # of the two forms the one whose derivative is no difference of numbers near 1
-    mass = torch.where(weight <= l, weight / whole, 1 - l / whole)
-    joined = replace(stats, sink_mass=mass, **_statistics(m, sums))
+    one, zero = torch.ones_like(keys.l), torch.zeros_like(keys.l)
+    outcome = keys._replace(m=sink, l=one, t=zero, u=zero, c=one, rest=zero, spread=zero)
+    (_, x), (weight, y) = _about(keys, m), _about(outcome, m)
+    sums = _union(x, y, m=m, of_x=keys.m)
+    nothing = (stats.visible == 0) & sink.isneginf()
+    whole, rest = sums.l.masked_fill(nothing, 1.0), sums.rest.masked_fill(nothing, 0.0)
+    # of the two forms the one whose derivative does not subtract numbers near 1
+    mass = torch.where(weight <= x.l, weight / whole, 1 - x.l / whole)
+    joined = replace(stats, sink_mass=mass, **_statistics(m, sums._replace(l=whole, rest=rest)))
     # keys that are all -inf weigh nothing beside a sink, whatever their output was
-    nothing = keys.m.isneginf() & ~sink.isneginf()
-    out = out * (l / whole)[..., None].to(out.dtype)
-    return Attended(out.masked_fill(nothing[..., None], 0.0), joined)
+    alone = keys.m.isneginf() & ~sink.isneginf()
+    out = out * (x.l / whole)[..., None].to(out.dtype)
+    return Attended(out.masked_fill(alone[..., None], 0.0), joined)

@@ -1,4 +1,4 @@
-"""What the table of statistics says of each of them."""
+"""What the table of statistics says about each statistic."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The table of statistics: what is known of one attention head, said once for the whole library.
+"""The table of statistics: everything measured about one attention head, defined in one place.
 
 A field of `HeadRow` that carries a `Statistic` is one row of the table. Which sums a watch keeps,
 head rows, `HeadStats`, run stores, scan.json, exports, the report, terminal tables, names in
@@ -6,7 +6,7 @@ TensorBoard and docs/reference/statistics.md are all read from it.
 
 In formulas p is one row of attention (one query), s its final logits, n the number of keys that
 the query sees, i and j the positions of query and key. Logarithms are natural. A head's number is
-taken over its rows that had a choice, that is, saw two keys or more.
+taken over the rows that have a choice, that is, see two keys or more.
 """
 
 import math
@@ -79,7 +79,7 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="H / log n",
             label="Normalised entropy",
             formula="H / log n",
-            meaning="Entropy as a share of the most it could be: comparable between lengths.",
+            meaning="Entropy as a share of its maximum: comparable between lengths.",
             low="one key",
             high="uniform",
             range=(0.0, 1.0),
@@ -134,8 +134,8 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="max s",
             label="Maximum logit",
             formula="max over rows of maxⱼ sⱼ",
-            meaning="The largest score before the softmax; growth in training foretells "
-            "instability.",
+            meaning="The largest score before the softmax; growth in training often comes "
+            "before instability.",
             low="small",
             high="large",
             better="low",
@@ -164,8 +164,8 @@ class HeadRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             symbol="p₀",
             label="Sink mass",
             formula="p of the first key (and of a learned sink)",
-            meaning="Attention parked on the first token, which carries no message; sampled in "
-            "long calls only.",
+            meaning="Attention that rests on the first token and carries no information; sampled "
+            "in long calls only.",
             low="no sink",
             high="all in the sink",
             range=(0.0, 1.0),

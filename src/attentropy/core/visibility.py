@@ -74,7 +74,7 @@ class Origin(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Between which keys some rows look.
+    """The range of keys that some rows look at.
 
     Attributes:
         lo: the least and the greatest first visible key.
@@ -93,7 +93,7 @@ class Limits(NamedTuple):
         return self.hi[1] <= keys.start or self.lo[0] >= keys.stop
 
     def show(self, keys: range) -> bool:
-        """Whether every row sees all the keys, as far as bounds tell.
+        """Whether the bounds show all the keys to every row.
 
         Args:
             keys: a range of keys.
@@ -109,7 +109,7 @@ class Visibility(NamedTuple):
         lo: int32, broadcastable to [B,H,Q], first visible key; None means 0.
         hi: like `lo`, one past the last visible key; None means all.
         table: bool, 4-D and broadcastable to [B,H,Q,K].
-        predicate: a mask that is no interval, asked by indices.
+        predicate: a mask that is not an interval, called with indices.
         added: the bias, whose entries of -inf hide keys; 4-D and broadcastable to [B,H,Q,K].
         shape: "full", "causal" (no key after the query's own) or "other": what the parts amount
             to, `added` apart.
@@ -186,11 +186,11 @@ class Visibility(NamedTuple):
         return self._span() if self.is_interval and one_range else self._tally()
 
     def with_visible(self) -> "Visibility":
-        """The same, with the count worked out."""
+        """The same, with the count of visible keys computed."""
         return self if self.counted is not None else self._replace(counted=self.visible)
 
     def meet(self, mask: Mask) -> "Visibility":
-        """The keys that both this and a mask show. Only a whole call meets a mask: select later.
+        """The keys that both this and a mask show. This must be a whole call: select afterwards.
 
         Args:
             mask: hides more keys; it must fit the extent. What a float mask adds is added.
@@ -215,9 +215,9 @@ class Visibility(NamedTuple):
         )
 
     def in_two(self) -> "tuple[Visibility, Visibility] | None":
-        """Two intervals for each row that have no key in common and show together what this does.
+        """Two disjoint intervals for each row, which together show the same keys as this.
 
-        None where the mask is no union of two intervals, or where more than it hides keys.
+        None where the mask is not a union of two intervals, or where something else hides keys too.
 
         >>> from attentropy.core.masks import Extent, causal, lookback, prefix
         >>> mask = causal & (lookback(2) | prefix(1))
@@ -256,7 +256,7 @@ class Visibility(NamedTuple):
         return self.sees().expand(self.extent[:4])
 
     def tabled(self) -> "Visibility":
-        """The same without a predicate: a table of all that bounds, table and predicate show."""
+        """The same without a predicate: one table replaces bounds, table and predicate."""
         table = self._replace(added=None).dense()
         return self._replace(table=table, predicate=None, lo=None, hi=None)
 
@@ -290,7 +290,7 @@ class Visibility(NamedTuple):
     def pairs(self, key: Tensor) -> "Visibility":
         """One key for each row; the last dimension becomes 1.
 
-        Indices outside of the keys are hidden.
+        Indices outside the keys are hidden.
 
         Args:
             key: int64, broadcastable to [B,H,Q].
@@ -312,7 +312,7 @@ class Visibility(NamedTuple):
         )
 
     def rebased(self) -> "Visibility":
-        """The same as a whole of its own, in which rows and keys count from 0."""
+        """The same as a separate whole, in which rows and keys count from 0."""
         if self.origin is None:
             return self
         lo, hi = self.bounds()
@@ -320,7 +320,7 @@ class Visibility(NamedTuple):
         return self._replace(lo=lo, hi=hi, predicate=predicate, origin=None)
 
     def limits(self) -> "Limits":
-        """Between which keys all rows look, as numbers: on a GPU it waits for them."""
+        """The range of keys that all rows look at, as numbers; a GPU has to be waited for."""
         keys = self.extent.keys
         lo = (0, 0) if self.lo is None else _ends(self.lo)
         hi = (keys, keys) if self.hi is None else _ends(self.hi)

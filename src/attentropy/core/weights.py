@@ -1,4 +1,4 @@
-"""How do logits become weights? Each value of this module says it for one row s of logits.
+"""How do logits become weights? Each class of this module defines it for one row s of logits.
 
     Softmax       e^s / sum e^s
     Gumbel        softmax((s + g) / tau), g standard Gumbel noise
@@ -14,7 +14,7 @@
     Softpick      max(e^s - 1, 0) / sum |e^s - 1|
 
 Softmax, Gumbel, Hard, Entmax and Sparsemax are probabilities. The others have no entropy; for
-Kernelised, which are probabilities, it cannot be had in linear time, and is None as well. The
+Kernelised, which are probabilities, entropy would cost quadratic time, and is None as well. The
 log-sum-exp belongs to the first three alone.
 """
 
@@ -35,7 +35,7 @@ Feature = Callable[[Tensor], Tensor]
 class Weights:
     """Base of the values of this module, and of weights of your own.
 
-    A subclass of your own has a method `__call__(self, logits)`, which gives the weight of each
+    Your subclass has a method `__call__(self, logits)`, which gives the weight of each
     logit by itself, in a tensor of the same shape. The reference and the streaming kernel call it,
     and differentiate it. See docs/howto/own-parts.md.
     """
@@ -399,7 +399,7 @@ _KINDS = (Softmax, Gumbel, Hard, ReluSquared, Linear, L1, L2, Kernelised, Decay,
 
 
 def own(weights: Weights) -> Own | None:
-    """The function of single logits that weights of a caller's own are; None for other weights.
+    """The function of single logits if the caller defined the weights; None for other weights.
 
     Args:
         weights: of a call.
@@ -419,10 +419,10 @@ def own(weights: Weights) -> Own | None:
 
 
 def check_weights(weights: object) -> None:
-    """Raise unless these are weights of this module, or weights of your own that can be called.
+    """Raise unless these are weights of this module, or your own weights with `__call__`.
 
     Args:
-        weights: what a caller gave.
+        weights: the argument of the caller.
     """
     if not isinstance(weights, Weights):
         raise ArgumentTypeError("weights", "a value of attentropy.core.weights", repr(weights))

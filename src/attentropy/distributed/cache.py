@@ -2,7 +2,7 @@
 
 Every rank holds the same queries and some of the keys. It attends its keys, which gives a row state
 for each row; the states of all ranks are sent in one message, and merge into the rows of all keys.
-A message has Dv + 7 numbers for each row, whatever the number of keys.
+A message has Dv + 9 numbers (Dv + 11 of 4 bytes) for each row, whatever the number of keys.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.core.states import RowState, merge
+from attentropy.core.states import RowState, merge, rest_of, spread_of
 from attentropy.distributed.groups import Peers
 from attentropy.distributed.merging import Kept, kept_of, state_of
 from attentropy.distributed.transport import Return, Visit
@@ -33,7 +33,7 @@ class HeldKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class StayRoute:
-    """Keys travel nowhere: each rank visits its own.
+    """Keys do not move: each rank visits its own.
 
     Attributes:
         peers: this process in its group.
@@ -47,8 +47,8 @@ class StayRoute:
         """Calls `visit` with the keys of this rank.
 
         Args:
-            k: what this rank holds.
-            v: the values beside.
+            k: the keys that this rank holds.
+            v: their values.
             visit: is called with a run of positions, its keys and its values.
         """
         for run in self.here:
@@ -58,15 +58,15 @@ class StayRoute:
         """Refused: a cache has no gradients.
 
         Args:
-            k: what this rank holds.
-            v: the values beside.
+            k: the keys that this rank holds.
+            v: their values.
             visit: is not called.
         """
         raise UnsupportedError("keys of a cache have no gradients: use torch.no_grad()")
 
 
 def over_ranks(me: Peers, kept: Kept) -> Kept:
-    """What all ranks keep of the same rows, merged in the order of ranks.
+    """The states of the same rows on all ranks, merged in the order of ranks.
 
     Args:
         me: this process in its group.
@@ -80,12 +80,14 @@ def over_ranks(me: Peers, kept: Kept) -> Kept:
 
 def _sealed(state: RowState) -> Tensor:
     """A state as one tensor; integers keep their bits."""
-    rows = torch.stack([state.m, state.l, state.t, state.u, state.c], -1)
+    floats = state.m, state.l, state.t, state.u, state.c, rest_of(state), spread_of(state)
+    rows = torch.stack(floats, -1)
     counts = torch.stack([state.visible.expand_as(state.argmax), state.argmax], -1)
     return torch.cat([rows, state.o, counts.contiguous().view(rows.dtype)], -1)
 
 
 def _opened(x: Tensor, width: int) -> RowState:
-    counts = x[..., 5 + width :].clone(memory_format=torch.contiguous_format).view(torch.int64)
-    m, l, t, u, c = x[..., :5].unbind(-1)
-    return RowState(m, l, t, u, c, x[..., 5 : 5 + width], counts[..., 0], counts[..., 1])
+    counts = x[..., 7 + width :].clone(memory_format=torch.contiguous_format).view(torch.int64)
+    m, l, t, u, c, rest, spread = x[..., :7].unbind(-1)
+    o, visible, argmax = x[..., 7 : 7 + width], counts[..., 0], counts[..., 1]
+    return RowState(m, l, t, u, c, o, visible, argmax, rest, spread)

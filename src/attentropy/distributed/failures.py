@@ -1,8 +1,8 @@
-"""What ended a rank, told to the others at once.
+"""When a rank fails, the others learn its error at once.
 
-A rank that raises leaves word of its error in the store of the process group. Others that wait for
-it look there every POLL seconds, and raise with its words instead of waiting for the timeout of the
-group. With gloo only: other backends wait as torch does.
+A rank that raises writes its error to the store of the process group. Ranks that wait for it look
+there every POLL seconds, and raise with its message instead of waiting for the timeout of the
+group. This works with gloo only: other backends wait as torch does.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ _heard: set[bytes] = set()  # words that this process left or has raised already
 
 
 def tell(group: Any, error: BaseException) -> None:
-    """Leave word of an error that ends the part of this rank; the first of a group stays.
+    """Store the error that ends the work of this rank; the first error of a group stays.
 
     Args:
         group: the ProcessGroup; None for a process alone.
-        error: what ended it. A DistributedError is not told: it comes from another rank.
+        error: the exception. A DistributedError is not written: it comes from another rank.
     """
     if group is None or isinstance(error, DistributedError):
         return
@@ -38,7 +38,7 @@ def tell(group: Any, error: BaseException) -> None:
 
 
 def heard(group: Any) -> str | None:
-    """What another rank left word of, once; None if there is nothing new.
+    """The error of another rank, returned once; None if there is nothing new.
 
     Args:
         group: the ProcessGroup; None for a process alone.
@@ -59,7 +59,7 @@ def failing(what: str, group: Any) -> Iterator[None]:
     """Raise DistributedError if another rank fails, stalls or leaves meanwhile.
 
     Args:
-        what: was under way, for the message.
+        what: the work in progress, for the message.
         group: the ProcessGroup; None for a process alone.
     """
     try:
@@ -80,7 +80,7 @@ def wait(work: Any, what: str, group: Any) -> None:
 
     Args:
         work: what the collective gave with async_op=True.
-        what: is under way, for the message.
+        what: the work in progress, for the message.
         group: the ProcessGroup; None for a process alone.
     """
     with failing(what, group):
@@ -94,12 +94,12 @@ def wait(work: Any, what: str, group: Any) -> None:
 
 @contextmanager
 def telling(group: Any, *, hang_up: bool = False) -> Iterator[None]:
-    """Leave word of whatever is raised inside.
+    """Write any exception raised inside the block to the store.
 
     Args:
         group: the ProcessGroup; None for a process alone.
         hang_up: close the connections too, for ranks that wait for a message and not for a
-            collective; the group is of no use afterwards.
+            collective; the group cannot be used afterwards.
     """
     try:
         yield

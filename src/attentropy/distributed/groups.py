@@ -71,7 +71,7 @@ class Peers:
 
 
 def peers(group: Group = None) -> Peers:
-    """This process in a group; raises if it is no member, or the group is none.
+    """This process in a group; raises if it is not a member, or if this is not a group.
 
     Args:
         group: a ProcessGroup, a DeviceMesh of one dimension, or None for the default group.

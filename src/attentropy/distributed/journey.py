@@ -30,13 +30,13 @@ _SLICED = ("q", "k", "v", "scale", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Journey:
-    """A call over the keys of all ranks, the way they come, and the kernel for each part.
+    """A call over the keys of all ranks, the route of the keys, and the kernel for each part.
 
     Attributes:
         call: the rows of this rank over all keys.
         runs: its rows that stand together.
-        limits: between which keys each run looks.
-        route: the way that keys take.
+        limits: the range of keys that each run looks at.
+        route: how keys travel.
         kernel: computes one part.
         merging: how rows of parts become rows of the whole.
     """
@@ -96,7 +96,7 @@ def journey(
         call: whose rows are queries of this rank, and whose mask is over all keys.
         rows: which queries of the whole sequence they are.
         shift: number of keys before the first query of the whole.
-        route: the way that keys take.
+        route: how keys travel.
         kernel: computes one part.
     """
     runs, first = [], 0

@@ -1,4 +1,4 @@
-"""The team that torchrun, or another launcher, started this process in."""
+"""The team of processes that torchrun, or another launcher, started."""
 
 import datetime
 import os
@@ -20,7 +20,7 @@ def launched() -> Iterator[Team]:
     """The team of this process inside the block; this process alone where no launcher ran it.
 
     A launcher says who is there in MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE. Messages go
-    over gloo, which needs no GPU. A process group that exists serves as it is.
+    over gloo, which needs no GPU. An existing process group is used as it is.
     """
     if dist.is_available() and dist.is_initialized():
         yield Team(peers())

@@ -2,7 +2,7 @@
 
 What is kept of the parts seen so far is a tuple of tensors, the first of which are sums: a part
 adds to each of them, and gradients of the sums are gradients of what a part adds. Softmax rows are
-row states, whose sums merge (attentropy.core.states). Rows of weights that are no probabilities
+row states, whose sums merge (attentropy.core.states). Rows of weights that are not probabilities
 add up as they are.
 """
 
@@ -18,6 +18,8 @@ from attentropy.core.states import (
     merge,
     read,
     rescaled,
+    rest_of,
+    spread_of,
     strongest,
     unread,
 )
@@ -29,7 +31,7 @@ Kept = tuple[Tensor, ...]
 
 
 class Merging(Protocol):
-    """What the ring asks of a way to merge.
+    """What the ring needs from a way to merge.
 
     Attributes:
         sums: how many of the tensors that are kept are sums, and have gradients.
@@ -79,7 +81,7 @@ class Merging(Protocol):
 
 
 class StateMerging:
-    """Softmax rows. The sums l, t, u, c and o are kept, then m, visible and argmax.
+    """Softmax rows. The sums l, t, u, c and o are kept, then m, visible, argmax, rest and spread.
 
     Attributes:
         sums: 5: l, t, u, c and o.
@@ -129,7 +131,7 @@ class StateMerging:
         """
         state = state_of(kept)
         out, s = read(state)
-        log_l = state.l.detach().masked_fill(state.l == 0, 1.0).log()
+        log_l = rest_of(state).masked_fill(state.l == 0, 0.0).log1p()
         wide = (s.entropy, s.lse, s.max_logit, s.argmax, s.collision)
         return Rows(out.to(call.v.dtype), *wide, log_l=log_l, varentropy=s.varentropy)
 
@@ -140,7 +142,8 @@ def kept_of(state: RowState) -> Kept:
     Args:
         state: of the rows.
     """
-    return state.l, state.t, state.u, state.c, state.o, state.m, state.visible, state.argmax
+    m, l, t, u, c, o, visible, argmax, *_ = state
+    return l, t, u, c, o, m, visible, argmax, rest_of(state), spread_of(state)
 
 
 def state_of(kept: Kept) -> RowState:
@@ -149,8 +152,8 @@ def state_of(kept: Kept) -> RowState:
     Args:
         kept: what StateMerging keeps of them.
     """
-    l, t, u, c, o, m, visible, argmax = kept
-    return RowState(m, l, t, u, c, o, visible, argmax)
+    l, t, u, c, o, m, visible, argmax, rest, spread = kept
+    return RowState(m, l, t, u, c, o, visible, argmax, rest, spread)
 
 
 class SumMerging:

@@ -1,8 +1,8 @@
 """Statistics of several processes as one: sums add up, maxima take the largest, both exactly.
 
-Each process has named sums and maxima; a `Reducer` joins them with one small all_gather per
-sample, started at once and waited for when the result is read. A process that recorded nothing
-takes part with nothing. Names that some process meets for the first time are agreed on once.
+Each process has named sums and maxima; a `Reducer` joins them with one small all_gather per sample,
+started at once and waited for when the result is read. A process that recorded nothing contributes
+nothing. When a process has a new name, all processes agree on it once.
 """
 
 import re
@@ -24,7 +24,7 @@ Shapes = dict[tuple[str, str], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Numbers of one process that others' are joined with.
+    """Numbers of one process, to be joined with those of others.
 
     Attributes:
         sums: named tensors that add up.
@@ -87,7 +87,7 @@ class Reducer:
         self.order: list[str] = []
 
     def start(self, totals: Totals) -> "Pending":
-        """Send this process's totals on their way; `result()` of what it returns waits.
+        """Start sending this process's totals; `result()` of the returned value waits.
 
         Args:
             totals: of this process.
@@ -101,7 +101,7 @@ class Reducer:
         return Pending(self, totals, parts, dict(self.shapes), work)
 
     def tell(self, error: BaseException) -> None:
-        """Tell the others, who wait for samples of this process, what ended it.
+        """Tell the processes that wait for samples of this one what ended it.
 
         Args:
             error: what was raised here.
@@ -129,7 +129,7 @@ class Reducer:
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """Totals on their way.
+    """Totals that are being sent.
 
     Attributes:
         reducer: that sent them.

@@ -1,4 +1,4 @@
-"""A team: processes that share out independent pieces of work, and all hold all of the results.
+"""A team: processes that share independent pieces of work, and all get all results.
 
     found = team.map(work, items)    # on every rank: [work(item) for item in items]
 
@@ -54,7 +54,7 @@ class _DoneShare(Generic[R]):
 
 
 class Team:
-    """The processes that share work out.
+    """The processes that share work.
 
     Args:
         peers: this process in its group.
@@ -71,7 +71,7 @@ class Team:
 
     @property
     def is_first(self) -> bool:
-        """True in the process that writes and speaks."""
+        """True in the process that writes and prints."""
         return self.peers.rank == 0
 
     def map(
@@ -81,7 +81,7 @@ class Team:
         *,
         run: Run = in_turn,
     ) -> list[R]:
-        """[work(item) for item in items], the items shared out over the ranks.
+        """[work(item) for item in items], with the items shared among the ranks.
 
         If `work` raises, every rank raises the exception of the first item that failed.
 
@@ -113,7 +113,7 @@ class Team:
         return items[self.peers.rank :: self.size]
 
     def of_first(self, make: Callable[[], R]) -> R:
-        """What `make` gives on the first rank, on every rank; so is what it raises.
+        """The result of `make` on the first rank, sent to every rank; an exception is sent too.
 
         Args:
             make: is called on the first rank only; what it returns is pickled.

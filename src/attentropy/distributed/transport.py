@@ -1,4 +1,4 @@
-"""How keys and values reach the ranks that need them, and how their gradients come home.
+"""How keys and values reach the ranks that need them, and how their gradients return.
 
 `RingRoute` passes blocks from rank to rank, the next on its way while the present one is worked
 on: each rank holds two blocks at a time. `GatherRoute` gives every rank all of them at once: one
@@ -58,7 +58,7 @@ def _count(sent: int) -> None:
 
 @dataclass(frozen=True)
 class GatherRoute:
-    """All blocks at once, by all_gather; gradients go home by reduce_scatter.
+    """All blocks at once, by all_gather; gradients return by reduce_scatter.
 
     Attributes:
         peers: this process in its group.
@@ -113,7 +113,7 @@ class GatherRoute:
 
 @dataclass(frozen=True)
 class RingRoute:
-    """Blocks pass from each rank to the next; gradients travel with them, and come home.
+    """Blocks pass from each rank to the next; gradients travel with them, and return.
 
     Attributes:
         peers: this process in its group.
@@ -146,7 +146,7 @@ class RingRoute:
         """The sum over ranks of the gradients that `visit` gives, for this rank's k and v.
 
         The sum for a block starts at the rank after its owner, follows the block one step behind,
-        and so comes home in R - 1 hops; the owner adds its own share last.
+        and so returns in R - 1 hops; the owner adds its own share last.
 
         Args:
             k: this rank's keys.

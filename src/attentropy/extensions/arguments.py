@@ -1,4 +1,4 @@
-"""What extend() is given: refused in one sentence before anything is measured."""
+"""The arguments of extend(): what cannot work is refused in one sentence before any measurement."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ def checked(
     Args:
         model: the model.
         tokens: ids of text.
-        to: the length that the model shall read.
+        to: the length that the model should read.
         texts: number of texts that judge; None for as many as fit and are needed.
-        counts: other numbers; None where one is left out.
+        counts: other counts to check; None where one is not given.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
@@ -64,20 +64,20 @@ def check_length(model: nn.Module, to: int) -> None:
 
     Args:
         model: the model.
-        to: the length that it shall read.
+        to: the length that it should read.
     """
     limit = position_limit(model)
     if limit is not None and to > limit:
-        rule = f"at most {limit}: {type(model).__name__} has a table of so many positions"
+        rule = f"at most {limit}: {type(model).__name__} has a table of that many positions"
         raise ArgumentError("to", f"{rule}, and nothing reads beyond it", to)
 
 
 def refused(model: nn.Module, to: int, error: Exception) -> UnsupportedError:
-    """What to raise for an error of the model's own code.
+    """The exception to raise for an error in the model's own code.
 
     Args:
         model: the model.
-        to: the length that it shall read.
+        to: the length that it should read.
         error: what it raised.
     """
     why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,4 +1,4 @@
-"""What can be tried to make a model read further than it was trained for."""
+"""What can be tried to make a model read texts longer than its trained length."""
 
 import math
 
@@ -16,7 +16,7 @@ UNTOUCHED, TRUNCATED = "untouched", "truncated"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to read on; fields are composed.
+    """One way to read longer texts; its fields work together.
 
     Attributes:
         name: for tables.
@@ -55,12 +55,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def has_factors(self) -> bool:
-        """Are there factors that no config can say, so that weights have to hold them?"""
+        """Are there factors that no config can store, so that weights have to hold them?"""
         return self.factor != 1 or self.heads is not None
 
     @property
     def by_row(self) -> str | None:
-        """What of it depends on the row, in words, so that no checkpoint can hold it; or None."""
+        """Which part depends on the row, so that no checkpoint can hold it, in words; or None."""
         if self.truncated:
             return "truncation changes the input, not the model"
         if self.window is not None:
@@ -73,12 +73,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is to be extended from, and to.
+    """The trained length of a model, and the length to reach.
 
     Attributes:
         model: the class of the model.
         trained: the trained length.
-        to: the length that it shall read.
+        to: the length that it should read.
         layers: the number of heads of each layer that attends, by name.
     """
 
@@ -89,7 +89,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_of(candidate: Setting, task: Task) -> Plan | None:
-    """The candidate as a plan; None where a plan cannot say it (truncation, windows).
+    """The candidate as a plan; None where no plan can express it (truncation, windows).
 
     Args:
         candidate: what to do.
@@ -120,7 +120,7 @@ def plan_of(candidate: Setting, task: Task) -> Plan | None:
 
 
 def applied(candidate: Setting, model: nn.Module, task: Task) -> Steered:
-    """Steer the model to what the candidate says; the handle undoes it.
+    """Steer the model as the candidate says; the handle undoes it.
 
     Args:
         candidate: what to do.
@@ -131,7 +131,7 @@ def applied(candidate: Setting, model: nn.Module, task: Task) -> Steered:
 
 
 def windows(task: Task) -> list[Setting]:
-    """Windows of the trained length with the first keys beside them, as attention sinks.
+    """Windows of the trained length plus the first keys, as attention sinks.
 
     Args:
         task: what they are for.
@@ -177,7 +177,7 @@ def of_positions(model: nn.Module, task: Task) -> list[Setting]:
 
 
 def published(task: Task) -> str:
-    """The name of YaRN with its own temperature, which others are measured by.
+    """The name of YaRN with its published temperature, the reference for others.
 
     Args:
         task: what it is for.

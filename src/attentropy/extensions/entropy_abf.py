@@ -34,7 +34,7 @@ def entropy_abf(
 
     Args:
         model: a model of transformers with rotary positions that its config sets.
-        to: the length that it shall read; more than the trained one.
+        to: the length that it should read; more than the trained one.
         trained: the trained length; None asks the model and its config.
         base: of the frequencies, in place of the model's own; not smaller than that.
         spared: the number of layers at the beginning whose logits stay as they are.

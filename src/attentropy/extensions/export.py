@@ -1,4 +1,4 @@
-"""An extended model as an ordinary folder of transformers: safetensors, and a config that says all.
+"""An extended model as an ordinary folder of transformers: safetensors and a config.
 
 Positions go into config.json. Constant factors of heads are multiplied into the rows of the query
 projection, weights and bias: the logits are linear in the queries. What was written is loaded by
@@ -71,7 +71,7 @@ def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any =
     """Write a folder that transformers loads and that gives the logits of steer(model, plan).
 
     Args:
-        model: a model of transformers, which is as before afterwards.
+        model: a model of transformers; it is unchanged afterwards.
         plan: rope settings, and constant factors of heads.
         folder: a new or empty folder.
         tokenizer: of transformers, written beside the model.
@@ -133,7 +133,7 @@ def query_rows(module: nn.Module, name: str) -> tuple[str, int, int]:
     """The projection that makes queries, its rows per head, and the rows from head to head.
 
     Args:
-        module: that attends.
+        module: a module that attends.
         name: of the module, for the message.
     """
     heads = heads_of(module)

@@ -1,11 +1,11 @@
-"""extend(): make a trained model read further, by what was tried on text and held.
+"""extend(): make a trained model read longer texts, with a method that was tried on text.
 
     found = at.extend(model, tokens, to=16384)
     print(found.table())
     at.steer(model, found.plan)
     found.export("longer")
 
-Candidates are screened with a cheap probe of distances; the best few, beside truncation and the
+Candidates are screened with a cheap probe of distances; the best few, next to truncation and the
 untouched model, read whole texts and are asked for passkeys.
 """
 
@@ -68,27 +68,29 @@ def extend(
     keep: Keep = lambda record: None,
     team: Team = ALONE,
 ) -> Extension:
-    """Try what may let `model` read `to` tokens, and choose what text and retrieval say.
+    """Try methods that may let `model` read `to` tokens, and choose the best by loss and retrieval.
 
     Args:
         model: a causal model that predicts the next token and that `steer` can change.
         tokens: ids [n] of text: the first quarter calibrates, texts of `to` tokens from the rest
             judge.
-        to: the length that the model shall read.
+        to: the length that the model should read.
         trained: the length that it was trained at; by default what its config says.
         encode: a string to ids, for passkeys; without it there are none.
         begin: special tokens that every text begins with, such as a BOS.
-        texts: number of texts that judge, at least 3 and more of short ones by default; their
-            ends do not overlap.
+        texts: number of texts for the final comparison; by default at least 3, and more if they are
+            short. Their ends do not overlap.
         finalists: number of candidates that read all texts, besides truncation and the untouched
-            model; as many families of the probe, YaRN, and what no probe can judge read a third.
+            model. The same number of families from the probe, YaRN, and candidates that no probe
+            can judge read a third of the texts.
         per_head: fit a temperature for each head too.
-        exported: choose only what `export` can write; refuses at once what it cannot.
+        exported: choose only what `export` can write; a model that cannot be exported is refused at
+            once.
         done: the record of a stopped extension of the same model and tokens.
-        listener: is told what is done now, and how far the work is.
+        listener: receives the current stage and the progress.
         keep: receives the record after every measurement.
-        team: processes that share candidates and texts out; each has the model and all arguments,
-            and gets the whole result.
+        team: processes that share candidates and texts; each has the model and all arguments, and
+            gets the whole result.
     """
     listener = listener or Listener()
     ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
@@ -234,7 +236,7 @@ class _Extending:
             yield items[start : start + self.team.size]
 
     def try_all(self, finalists: int, *, exported: bool) -> None:
-        """A third of the texts with everything shortlisted, the others with the best of that."""
+        """Read a third of the texts with all of the shortlist, the others with the best of it."""
         haystacks = self._haystacks()
         first = max(1, len(haystacks) // 3)
         shortlist = self._shortlist(finalists, exported=exported)
@@ -324,7 +326,7 @@ class _Extending:
         return self.task.trained if one.truncated else self.task.to
 
     def expected(self, finalists: int, *, per_head: bool, exported: bool) -> int:
-        """What all of the work will cost that the record does not have yet."""
+        """The cost of the work that the record does not have yet."""
         model, task, record = self.model, self.task, self.record
         positions = len(kinds.of_positions(model, task))
         probed = positions + 4 + per_head - len(record.screened)
@@ -378,12 +380,12 @@ def _left_out(model: nn.Module, task: Task) -> list[str]:
 
 
 def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | None = None) -> Task:
-    """From which length to which, and the heads of each layer that attends.
+    """The trained length, the target length, and the heads of each layer that attends.
 
     Args:
         model: the model.
         ids: tokens [n], of which it reads a few.
-        to: the length that it shall read; None is twice the trained one.
+        to: the length that it should read; None is twice the trained one.
         trained: the trained length; None asks the model and its config.
     """
     if trained is None:
@@ -402,7 +404,7 @@ def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | Non
 
 
 def _begun(done: Record | None, task: Task, ids: Tensor) -> Record:
-    """The record to go on with, or a new one."""
+    """The record to continue, or a new one."""
     digest = hashlib.sha256(ids.numpy().astype("<i8").tobytes()).hexdigest()
     if done is None:
         last = max(1, min(LAST, task.trained // 2, task.to - task.trained))

@@ -22,12 +22,12 @@ STEPS, RATE = 8, 0.03  # of the fit per head
 
 
 def tempered(candidate: Setting, factor: float, name: str) -> Setting:
-    """The candidate with the logits of all heads times a factor more.
+    """The candidate with the logits of all heads multiplied by one more factor.
 
-    Where the config of the model can say it, it does: attention_factor is on queries and on keys.
+    Where possible the config stores the factor: its attention_factor multiplies queries and keys.
 
     Args:
-        candidate: what it is put on.
+        candidate: gets the factor.
         factor: on the logits.
         name: of the result.
     """
@@ -43,7 +43,7 @@ def one_for_all(candidate: Setting, model: nn.Module, probe: Probe, *, start: fl
     """The factor with the least loss: of `start`, 1, and the vertex of a parabola through three.
 
     Args:
-        candidate: what it is put on.
+        candidate: gets the factor.
         model: the model.
         probe: on calibration text.
         start: a factor to begin with, such as the one that holds the entropy.
@@ -69,10 +69,10 @@ def _within(x: float) -> float:
 
 
 def entropy_held(candidate: Setting, model: nn.Module, probe: Probe) -> Setting:
-    """Factors with which each head has the entropy that it has inside of the trained range.
+    """Factors that give each head the entropy it has inside the trained range.
 
     Args:
-        candidate: what they are put on.
+        candidate: gets the factors.
         model: the model.
         probe: on calibration text.
     """
@@ -118,11 +118,11 @@ def one_per_head(
     """Factors of all heads by gradient descent on the loss of the probe's windows.
 
     Args:
-        candidate: what they are put on; its own factors of heads are the starting point.
+        candidate: gets the factors; its own factors of heads are the starting point.
         model: the model; its weights do not change.
         probe: on calibration text.
         name: of the result.
-        tell: is told the step.
+        tell: receives the step.
     """
     layers = probe.task.layers
     before = candidate.heads or {layer: (1.0,) * n for layer, n in layers.items()}

@@ -1,4 +1,4 @@
-"""Passkeys: numbers hidden in a text at as many depths, and the questions that ask for them."""
+"""Passkeys: numbers hidden in a text at several depths, and the questions that ask for them."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -65,10 +65,10 @@ class Haystack:
         return max((question.tokens for question in self.questions), default=0)
 
     def cut(self, length: int) -> Tensor:
-        """What a model reads that is fed the last tokens only: special tokens, then the end.
+        """The input of a model that reads the last tokens only: special tokens, then the end.
 
         Args:
-            length: tokens of all, the longest question among them.
+            length: number of tokens, including the longest question.
         """
         kept = length - self.room - len(self.begin)
         return torch.cat([torch.tensor(self.begin, dtype=torch.long), self.ids[-kept:]])
@@ -97,7 +97,7 @@ def hidden(
 ) -> Haystack:
     """The end of a text with ten passkeys in it, at depths 5, 15, ..., 95 % of what is not `last`.
 
-    Other counts stand at depths as even.
+    Other counts are spread just as evenly.
 
     Special tokens, text and the longest question together have `length` tokens.
 

@@ -48,7 +48,7 @@ def tried(
 
     Args:
         candidate: how to read.
-        model: the model, which is as before afterwards.
+        model: the model; it is unchanged afterwards.
         task: what the candidate is for.
         text: tokens and questions.
         window: the number of the text.

@@ -1,4 +1,4 @@
-"""What an extension measured, as a file that a stopped one goes on from."""
+"""The measurements of an extension, as a file from which a stopped one continues."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from attentropy.extensions.screening import Screened
 
 
 class ExtensionError(AttentropyError, ValueError):
-    """An extension that cannot be used or gone on with; the message says why."""
+    """An extension that cannot be used or continued; the message says why."""
 
 
 class Record(

@@ -1,4 +1,4 @@
-"""Extension: the table of what was tried, the choice, and what to do with it."""
+"""Extension: the table of candidates, the choice, and how to use it."""
 
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ NEAR = 0.03  # nats per token above truncation that an extension may cost
 
 
 class Outcome(NamedTuple):
-    """One candidate beside truncation, on the texts that both have read.
+    """One candidate compared with truncation, on the texts that both have read.
 
     Attributes:
         name: of the candidate.
@@ -41,12 +41,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_near(self) -> bool:
-        """Is its loss at most that of truncation, but for 0.03?"""
+        """Is its loss at most 0.03 above that of truncation?"""
         return self.loss.difference <= NEAR
 
     @property
     def is_surely_near(self) -> bool:
-        """Is it so with two standard errors more?"""
+        """Is this so even with two standard errors added?"""
         return self.is_near and self.loss.difference + SURE * (self.loss.error or 0.0) <= NEAR
 
     @property
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
     @property
     def helps(self) -> bool:
-        """Better than truncation by two standard errors: in retrieval at its loss, or in loss."""
+        """Better than truncation by two standard errors: in loss, or in retrieval at equal loss."""
         if self.digits is not None and self.digits.helps and self.is_near:
             return True
         return self.loss.helps and not (self.digits is not None and self.digits.hurts)
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class Extension:
-    """What was tried to make a model read further, and what came out.
+    """What was tried to make a model read longer texts, and the results.
 
     Args:
         record: everything that was measured.
@@ -101,7 +101,7 @@ class Extension:
         return [name for name in kept if self.record.candidate(name).by_row is None]
 
     def leaders(self, count: int) -> list[str]:
-        """Who reads the other texts: the best few, and the untouched model if it may be as good.
+        """Who reads the other texts: the best few, and the untouched model if it may be good.
 
         Args:
             count: the number of candidates besides the untouched model.
@@ -122,7 +122,7 @@ class Extension:
 
     @property
     def plan(self) -> Plan | None:
-        """What `steer` takes, with what it did; None if nothing helps, or no plan can say it."""
+        """The plan for `steer`, with its effects; None if nothing helps or no plan fits."""
         plan = None if self.best is None else plan_of(self.best, self.record.task)
         if plan is None or self.best is None:
             return None
@@ -139,7 +139,7 @@ class Extension:
 
     @property
     def sentence(self) -> str:
-        """The answer."""
+        """The result in one sentence."""
         task = self.record.task
         at = f"At {task.to:,} tokens"
         by_name = {one.name: one for one in self.outcomes}
@@ -178,7 +178,7 @@ class Extension:
         return f'at.steer(model, at.Plan.load("{Path(path).as_posix()}"))'
 
     def table(self) -> Any:
-        """Every candidate beside truncation, as a rich table."""
+        """Every candidate compared with truncation, as a rich table."""
         columns = (
             "", "texts", "loss", "above truncation", "passkeys", "loss of digits",
             "digits against truncation",
@@ -214,14 +214,14 @@ class Extension:
         ]
 
     def export(self, folder: str | Path, *, tokenizer: Any = None) -> list[str]:
-        """Write the extended model as an ordinary folder of transformers; lines that serve it.
+        """Write the extended model as a folder of transformers; returns commands that serve it.
 
         Args:
             folder: a new or empty folder.
             tokenizer: of transformers, written beside the model.
         """
         if self.best is None:
-            raise ExtensionError("nothing is exported, for nothing that was tried helps")
+            raise ExtensionError("nothing is exported, because nothing that was tried helps")
         if self.best.by_row is not None:
             raise ExtensionError(f"{self.best.name} cannot be exported: {self.best.by_row}")
         plan = self.plan

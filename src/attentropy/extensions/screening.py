@@ -22,7 +22,7 @@ WINDOWS = 3  # for fitting, and as many for judging
 
 
 class Screened(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the probe says of a candidate.
+    """The result of the probe for a candidate.
 
     Attributes:
         candidate: its name.
@@ -35,7 +35,7 @@ class Screened(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True)
 class Probe:
-    """Losses that tell in seconds whether a candidate may help.
+    """Losses that show within seconds whether a candidate may help.
 
     Attributes:
         task: what candidates are for.
@@ -87,7 +87,7 @@ class Probe:
         return Probe(self.task, rows, self.gap, self.last)
 
     def inside(self) -> "Probe":
-        """The same windows inside of the trained range, for comparison."""
+        """The same windows inside the trained range, for comparison."""
         if self.gap is None:
             return Probe(self.task, self.rows[:, : self.task.trained], None, self.last)
         return Probe(
@@ -123,7 +123,7 @@ class Probe:
         """A mean loss for each stretch of 64 tokens, [S].
 
         Args:
-            candidate: how the model is steered meanwhile.
+            candidate: how to steer the model.
             model: the model.
         """
         handle = applied(candidate, model, self.task)

@@ -47,7 +47,7 @@ def once(
 
 
 def unbatched(kernel: str, *grads: Tensor | None) -> None:
-    """Raise inside of a backward pass that is vmapped over gradients.
+    """Raise inside a backward pass that is vmapped over gradients.
 
     Args:
         kernel: its name, for the message.

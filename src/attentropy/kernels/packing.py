@@ -116,7 +116,7 @@ def unpack(given: Arguments) -> Call:
 
 
 def encode(weights: Weights) -> str:
-    """Weights as text, without what acts outside of operators.
+    """Weights as text, without what acts outside operators.
 
     Args:
         weights: of a call.

@@ -1,6 +1,6 @@
 """The forward and the backward pass of a kernel as one differentiable function of a call.
 
-In eager mode passes are called directly, inside of an autograd.Function where a gradient may be
+In eager mode passes are called directly, inside an autograd.Function where a gradient may be
 asked for. Where a call is recorded instead of run (torch.compile, make_fx, fake tensors) the same
 two passes are torch operators; `Operators` makes them, with argument lists from `packing`.
 """

@@ -131,22 +131,32 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]
         s = (s + drawn) / call.weights.tau
     m, argmax = _top(s, hidden)
     unseen = hidden.all(-1)
-    log_p = s.masked_fill(unseen[..., None], 0.0).log_softmax(-1)
-    log_p = log_p.masked_fill(unseen[..., None], -torch.inf)
+    z, log_l = _about_top(s.masked_fill(unseen[..., None], 0.0), argmax)
+    log_p = (z - log_l[..., None]).masked_fill(unseen[..., None], -torch.inf)
     p = log_p.exp().masked_fill(hidden, 0.0)
     # not torch.special.entr: its gradient is NaN at p = 0
     log_p = log_p.masked_fill(p == 0, 0.0)
     entropy = -(p * log_p).sum(-1)
     z = (s - m[..., None]).masked_fill(p == 0, 0.0)
     varentropy = (p * (z - (p * z).sum(-1, keepdim=True)).square()).sum(-1)
-    lse = s.masked_fill(unseen[..., None], 0.0).logsumexp(-1).masked_fill(unseen, -torch.inf)
+    top = s.gather(-1, argmax.clamp(min=0)[..., None])[..., 0]
+    lse = torch.where(m.isinf(), top, top + log_l).masked_fill(unseen, -torch.inf)
     collision = p.square().sum(-1)
     p, hard = _hardened(call, p, argmax)
     if hard:
         entropy, lse, collision = 0 * entropy.detach(), m, (~unseen).double()
         varentropy = entropy
-    log_l = (lse - m).masked_fill(unseen, 0.0)
+    log_l = (lse - m if hard else log_l).masked_fill(unseen, 0.0)
     return p, Rows(p, entropy, lse, m, argmax, collision, log_l=log_l, varentropy=varentropy)
+
+
+def _about_top(s: Tensor, argmax: Tensor) -> tuple[Tensor, Tensor]:
+    """s - m, and log l = log(1 + sum of e^(s - m) without the key of m), to its own digits."""
+    key = argmax.clamp(min=0)[..., None]
+    top = s.gather(-1, key)
+    z = s - top
+    bad = (top - top)[..., 0].detach()  # NaN where the largest is infinite
+    return z, (z.exp().scatter(-1, key, 0.0).sum(-1) + bad).log1p()
 
 
 def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,12 +4,12 @@
     print(plan.table())
     handle = at.steer(model, plan)
 
-The entropy of each head at the first length is the goal. At every longer one the factor on the
-head's scale is solved for that gives it: from the head's own scores ("empirical"), or for
-Gaussian scores of the spread that explains its entropy ("gaussian"). Then the steered model is
-measured again, and the plan carries what came out: entropies, perplexities, and the loss at the end
-of the longest text, beside that of the untouched model and of truncation. `plan.helps` says whether
-it is worth having: holding the entropy is no end in itself.
+The target is the entropy of each head at the first length. For every longer length, calibrate()
+finds the factor on the head's scale that gives this entropy: from the head's own scores
+("empirical"), or from Gaussian scores with a spread that explains its entropy ("gaussian"). Then it
+measures the steered model again, and the plan stores the results: entropies, perplexities, and the
+loss at the end of the longest text, next to the losses of the untouched model and of truncation.
+`plan.helps` says whether the plan is useful: holding the entropy is not a goal in itself.
 """
 
 import math
@@ -55,8 +55,8 @@ def calibrate(
     """Factors that hold each head's entropy of the first length at the others, and their effect.
 
     Args:
-        model: a model that steer() can change; parts of which it cannot are warned of by name and
-            not in the plan.
+        model: a model that steer() can change. A warning names the parts that it cannot change;
+            they are not in the plan.
         batches: what the model is called with: mappings with "input_ids" (or another tensor of
             shape [B,N,...] first), or tensors; each at least as long as the longest length.
         lengths: increasing; the first is the length that the model was trained at.

@@ -1,4 +1,4 @@
-"""continued(): the most likely next tokens of a text, with the attention that chose each."""
+"""continued(): the most likely next tokens of a text, with the attention behind each."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.reading import has_decoder_beside, logits_of, read
 from attentropy.models.watch import Watch
 
-NO_NEXT = "{name} does not predict the next token, so it cannot go on with a text"
+NO_NEXT = "{name} does not predict the next token, so it cannot continue a text"
 
 
 def continued(model: nn.Module, ids: Tensor, count: int) -> tuple[Tensor, list[TokenRow]]:
-    """Go on with a text by the most likely token, up to `count` times, and give the rows of each.
+    """Continue a text with the most likely token, up to `count` times, and return the rows of each.
 
     A transformers model generates with its cache, and stops where a text ends; any other model
-    reads the whole text again for every token. Of an encoder and a decoder, the encoder reads
-    `ids`, and what is returned is the decoder's text.
+    reads the whole text again for every token. In a model with encoder and decoder, the encoder
+    reads `ids`, and the decoder's text is returned.
 
     Args:
         model: a decoder, or an encoder with a decoder.

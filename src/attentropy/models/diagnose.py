@@ -1,14 +1,14 @@
-"""diagnose(): what is wrong with which heads, how one can tell, and what it means.
+"""diagnose(): which heads have a problem, the evidence, and what it means.
 
     with at.watch(model) as w:
         model(**batch)
     for finding in at.diagnose(w.heads()):
         print(finding)
 
-A warning is what costs precision or leaves a head without effect: numbers that are not finite,
-logits that the precision rounds, heads that are collapsed or dead. All else is a note: it describes
-a head, and whether it costs anything only the loss can tell. docs/thresholds.md lists every finding
-with its formula, its threshold, when it is harmless and what to do.
+A warning names something that costs precision or leaves a head without effect: numbers that are not
+finite, logits that the precision rounds, heads that are collapsed or dead. Everything else is a
+note: it describes a head, and only the loss shows whether it costs anything. docs/thresholds.md
+lists every finding with its formula, its threshold, when it is harmless and what to do.
 
 Rows of several lengths may be given together: findings are made at each head's longest length,
 and the growth of entropy is described over all of them.
@@ -94,7 +94,7 @@ class Thresholds:
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something to know about some heads.
+    """One observation about some heads.
 
     Attributes:
         name: what it is, in two or three words.
@@ -290,7 +290,7 @@ def _collapsed(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
 
 
 def _has_reason(row: HeadRow, limits: Thresholds) -> bool:
-    """A sink head and a previous-token head are sharp by trade."""
+    """A sink head and a previous-token head are sharp by nature."""
     return row.sink_mass > limits.sink or row.previous_share > 0.9
 
 
@@ -428,8 +428,8 @@ def growing(rows: list[HeadRow], limits: Thresholds) -> Iterator[Finding]:
             found,
             evidence=f"Entropy grows by {min(values):.2f} to {max(values):.2f} per log n between "
             f"{shortest} and {max(row.length for row in rows)} keys.",
-            advice="This describes the head and is no fault: whether a longer text costs anything "
-            "is told by the loss.",
+            advice="This describes the head and is not a fault: only the loss shows whether a "
+            "longer text costs anything.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Which factor on a head's scale gives it an entropy? Newton's method for all heads of a layer.
+"""Which factor on a head's scale gives a target entropy? Newton's method for all heads of a layer.
 
 With x the logarithm of the factor, H falls at the rate that a curve measured beside it (V, where
 nothing but the product makes the logits). Steps are taken in log((log n - H) / H): it is close to a
@@ -21,11 +21,11 @@ _TINY = 1e-9
 
 
 def next_factors(curve: Curve, goal: Tensor) -> Tensor | None:
-    """Where to measure next, [H]; None where every head is settled.
+    """The factors to measure next, [H]; None when every head is solved.
 
     Args:
         curve: what was measured of a layer.
-        goal: the entropy of each head that is looked for, [H].
+        goal: the target entropy of each head, [H].
     """
     x = curve.factors.log()
     root = _root(curve, goal)
@@ -40,7 +40,7 @@ def solved(curve: Curve, goal: Tensor) -> list[float | None]:
 
     Args:
         curve: what was measured of a layer.
-        goal: the entropy of each head that is looked for, [H].
+        goal: the target entropy of each head, [H].
     """
     low, high = math.log(LEAST), math.log(MOST)
     return [math.exp(x) if low < x < high else None for x in _root(curve, goal).tolist()]

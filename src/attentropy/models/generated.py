@@ -1,4 +1,4 @@
-"""What attention does while a model generates: one row for each new token, in order.
+"""Attention while a model generates: one row for each new token, in order.
 
 `generate()` of transformers is followed from inside: the statistics of the last query of every
 forward pass, and, where generate() asks whether to stop, the token that came of it. What it returns
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attentropy.models.record.accumulators import Place
     from attentropy.models.record.recorder import Recorder
 
-BEAMS = "beam search goes on with other sequences than it began with: generate with num_beams=1"
+BEAMS = "beam search continues other sequences than it began with: generate with num_beams=1"
 SEVERAL = "assisted decoding makes several tokens in one forward pass: generate without it"
 SKIPPED = "forward passes of generate() were left out: watch with every=1"
 
@@ -32,7 +32,7 @@ ByHead = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One generated token, and the attention of the query that it was chosen by.
+    """One generated token, and the attention of the query that chose it.
 
     Attributes:
         run: number of the call of generate() while the model was watched, from 0.
@@ -91,7 +91,7 @@ class Generation:
         self._heads, self._logits = {}, None
 
     def add(self, place: "Place", stats: Stats) -> None:
-        """Keep the last query of an attention call, which the next token is chosen by.
+        """Keep the last query of an attention call, which chooses the next token.
 
         Args:
             place: of the call.
@@ -100,12 +100,12 @@ class Generation:
         name = f"{place.layer}#{place.call}" if place.call else place.layer
         parts = (stats.entropy, stats.varentropy, stats.top_probability)
         last = [x.detach()[:, :, -1] for x in parts if x is not None]
-        if len(last) == len(parts):  # None where weights are no probabilities
+        if len(last) == len(parts):  # None where weights are not probabilities
             self._heads[name] = torch.stack(last)  # [3,B,H]
             self._choices[name] = stats.visible[:, :, -1].expand_as(last[0]) > 1
 
     def attention(self) -> Tensor:
-        """Means over the heads for the query that the next token is chosen by, [3,B].
+        """Means over the heads for the query that chooses the next token, [3,B].
 
         They are entropy, varentropy and the largest weight. Heads that see one key only have no
         choice and do not count; without any other head the means are 0.

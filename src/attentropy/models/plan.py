@@ -1,4 +1,4 @@
-"""A plan: how positions turn, and by which factor each head's scale grows; steer takes it."""
+"""A plan: settings of rotary positions and a scale factor for each head; steer() applies it."""
 
 import math
 from itertools import pairwise
@@ -84,11 +84,11 @@ class Plan(
         factors: by layer, `[head][length]`.
         entropy: by layer, `[head]` at the reference length.
         spread: by layer, `[head]`, the standard deviation of a row's logits there.
-        unheld: heads whose entropy no factor holds, as (layer, head).
+        unheld: heads whose entropy cannot be held by any factor, as (layer, head).
         effects: what the plan did, length by length.
         rope: settings of rotary positions; None leaves the model's own.
-        judged: what it does to the loss at the end of the longest text, beside truncation; None
-            if the model does not predict the next token.
+        judged: its effect on the loss at the end of the longest text, compared with truncation;
+            None if the model does not predict the next token.
     """
 
     version: Literal[1] = 1

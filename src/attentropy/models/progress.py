@@ -1,4 +1,4 @@
-"""How far is long work with a model? Told layer by layer, in units of what it costs."""
+"""Progress of long work with a model, layer by layer, in units of its cost."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ USUAL_BALANCE = 2048.0
 
 
 class Listener:
-    """Is told how far the work is; this one does nothing with it."""
+    """Receives progress; this one ignores it."""
 
     def stage(self, text: str) -> None:
         """A new part of the work begins.
@@ -27,21 +27,21 @@ class Listener:
         """
 
     def more(self, work: int) -> None:
-        """There is more work than was known when it began, or less.
+        """The amount of work has changed since the start.
 
         Args:
-            work: the amount that comes on top; negative for work that is not needed.
+            work: the amount to add; negative for work that is not needed.
         """
 
     def advance(self, work: int) -> None:
-        """So much of the work is done.
+        """Some of the work is done.
 
         Args:
             work: the amount that was done since the last call.
         """
 
     def say(self, text: str) -> None:
-        """Something that the user should know now.
+        """A message for the user.
 
         Args:
             text: a sentence.
@@ -49,7 +49,7 @@ class Listener:
 
 
 class ReadingCost:
-    """What it costs a model to read: tokens, weighed by the attention of each.
+    """The cost of reading, in tokens weighted by the cost of their attention.
 
     A token costs 2 P operations for P parameters, and 2 n w L for attention to n / 2 keys on
     average in L layers of width w.
@@ -81,7 +81,7 @@ class ReadingCost:
         return round(tokens * (1 + length / self.balance))
 
     def share(self, first: int, tokens: int, *, length: int) -> float:
-        """What a token costs that is read in a piece of a text, over the mean of the text.
+        """The cost of a token in one piece of a text, divided by the mean over the text.
 
         Args:
             first: tokens of the text before the piece.
@@ -105,13 +105,13 @@ def counted(
     cost: ReadingCost | None = None,
     length: int = 0,
 ) -> Iterator[None]:
-    """Tells a listener of `work` while the model reads `tokens` inside the block, layer by layer.
+    """Report `work` to a listener, layer by layer, while the model reads `tokens` inside the block.
 
-    At the end the listener is told what is left, so that the sum is `work` in any case.
+    At the end it reports what is left, so that the sum is always `work`.
 
     Args:
         model: the model.
-        listener: what is told.
+        listener: receives the progress.
         work: the amount of work of the block.
         tokens: the number of tokens that will be read.
         cost: weighs pieces that are read with a cache: late ones of a text cost more. None counts

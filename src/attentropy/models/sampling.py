@@ -30,7 +30,7 @@ class NextToken(NamedTuple):
     Attributes:
         entropy: of the distribution over the vocabulary; tokens at -inf do not count.
         varentropy: the variance of -log p under that distribution.
-        attention_entropy: mean over the heads of the query that the token is chosen by. Padding
+        attention_entropy: mean over the heads, for the query that chooses the token. Padding
             and other hidden keys do not count, nor do heads that see a single key.
         attention_varentropy: mean over the same heads.
         top_probability: the largest weight, mean over the same heads.

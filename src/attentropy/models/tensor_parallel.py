@@ -1,8 +1,8 @@
 """Heads that processes share: a model whose projections are cut along a mesh dimension "tp".
 
-Each process then attends with some heads, and all make the same calls in the same order. What is
-recorded of a call is gathered from all of them, so that every process has the rows of the whole
-model, with the numbers that heads have there.
+Each process then computes some heads, and all make the same calls in the same order. The records of
+a call are gathered from all of them, so that every process has the rows of the whole model, with
+the head numbers of the whole model.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class SharedHeads:
         return self.peers.size
 
     def own(self, values: S) -> S:
-        """This process's part of what is given for every head.
+        """This process's part of values for every head.
 
         Args:
             values: a sequence, or a tensor whose first dimension is that of heads.
@@ -60,7 +60,7 @@ class SharedHeads:
     def whole(
         self, asked: ModelCall, out: Tensor | None, stats: Stats
     ) -> tuple[ModelCall, Tensor | None, Stats]:
-        """A call of this process as that of all heads, with its output and statistics.
+        """The call of this process extended to all heads, with its output and statistics.
 
         Args:
             asked: the call.

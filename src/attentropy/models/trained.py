@@ -1,4 +1,4 @@
-"""trained_length(): how long the texts were that a model was trained with, and who says so."""
+"""trained_length(): the length of text that a model was trained at, and who says so."""
 
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ class TrainedLength(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def trained_length(
     model: Any, tokenizer: Any = None, gguf: str | Path | None = None
 ) -> TrainedLength | None:
-    """The length that a model was trained at, as far as its files say; None if none does.
+    """The length that a model was trained at, according to its files; None if no file says it.
 
-    Asked in this order: an attribute `trained_length` of the model;
+    Looked up in this order: an attribute `trained_length` of the model;
     `original_max_position_embeddings` of its rope parameters; `max_position_embeddings`,
     `n_positions` and fields of the same meaning of its config; the context length of a GGUF file;
     `model_max_length` of the tokenizer.

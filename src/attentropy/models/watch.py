@@ -7,11 +7,11 @@
 Attention is taken over at two places, the eager functions of transformers and torch's
 scaled_dot_product_attention. It is only observed in calls of attend(), which layers of
 attentropy.nn make, and, for code that computes attention by hand, at its softmax. The first call of
-every module is compared with the model's own function, which serves for good where the two differ,
-and wherever dropout draws weights: outputs are those of the model. The first forward pass is also
-looked at below Python, so that attention which slips by is known. Modules that attend in a way that
-cannot be recorded are named when the watch stops: by a warning, or by NothingRecorded if there is
-nothing else. `w.coverage()` tells of every module.
+every module is compared with the model's own function, which stays in use where the two differ, and
+wherever dropout draws weights: outputs are those of the model. The first forward pass is also
+checked below Python, so that missed attention is known. Modules whose attention cannot be recorded
+are named when the watch stops: in a warning, or in NothingRecorded if nothing else was recorded.
+`w.coverage()` lists every module.
 """
 
 import warnings
@@ -78,9 +78,9 @@ def watch(
             share, received concentration, spread, positional share and twins; short calls (up to
             2^14 weights) are looked at whole. None for all rows of any call, at n x n cost.
         verify: "first" computes the first call that a module makes in each way by the model's own
-            function too, and compares; "always" every call, and "never" none. A module whose
-            output differs keeps its own function. "never" looks at no operators below Python
-            either: attention that slips by is not named.
+            function too, and compares; "always" every call, and "never" none. A module whose output
+            differs keeps its own function. "never" checks no operators below Python either: missed
+            attention is not named.
     """
     return Watch(model, every=every, keep=keep, sample=sample, verify=verify)
 
@@ -168,9 +168,10 @@ class Watch:
         return [profiles(place, slot, bins) for place, slot in self.places() if slot.kept]
 
     def coverage(self) -> list[ModuleCoverage]:
-        """What was seen of each module: verified, beside, partly, unseen and why, no attention.
+        """The status of each module: verified, beside, partly, unseen or no attention, and why.
 
-        Lists modules that attend, and those that might: attention by name, and layers of hybrids.
+        Lists modules that attend, and those that may: modules named attention, and layers of
+        hybrids.
 
         >>> import torch, attentropy as at
         >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -191,9 +192,9 @@ class Watch:
     def tokens(self) -> "list[TokenRow]":
         """One row for each token that `generate()` made while the model was watched, in order.
 
-        A row has entropy, varentropy and the largest weight of every head for the query that the
-        token was chosen by, and the surprise -log p of the token. Caches may be dynamic or static;
-        sequences of a batch take turns, each until its end. Beam search is refused.
+        A row has entropy, varentropy and the largest weight of every head for the query that chose
+        the token, and the surprise -log p of the token. Caches may be dynamic or static; sequences
+        of a batch take turns, each until its end. Beam search is refused.
         """
         self.require()
         if self.recorder.generation is None:
@@ -230,7 +231,7 @@ class Watch:
         """Record the heads of all processes on each, where processes share them.
 
         Every process then makes the same calls while it is watched, and waits for the others in
-        each: `reduce` costs less, and seeks twins within a process.
+        each: `reduce` costs less, and looks for twins within a process.
         """
         self.recorder.together = shared_heads(self.model)
         return self
@@ -244,10 +245,10 @@ class Watch:
         """Add up over the processes of a torch.distributed group; every rank gets the whole.
 
         The heads of a transformers model with a tp_plan, which processes share, stand side by side
-        with the numbers that they have in the whole model; twins are sought within a process.
+        with the numbers that they have in the whole model; twins are looked for within a process.
 
-        One small collective; processes that recorded nothing, or other places, are fine. See
-        attentropy.models.record.reduce for samples that are not waited for.
+        Takes one small collective; processes may have recorded nothing, or other places. See
+        attentropy.models.record.reduce for samples that do not wait.
 
         Args:
             group: a ProcessGroup or a DeviceMesh of one dimension; None for the default group.

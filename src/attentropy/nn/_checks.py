@@ -36,7 +36,7 @@ def divides(name: str, value: int, whole_name: str, whole: int) -> int:
 
 
 def parts(*, score: object = None, scale: object = None, weights: object = None) -> None:
-    """Raise unless the parts of a layer are such as attend() takes; None is its default."""
+    """Raise unless attend() accepts the parts of a layer; None is its default."""
     checks = ((check_score, score), (check_scale, scale), (check_weights, weights))
     for check, part in checks:
         if part is not None:

@@ -26,7 +26,7 @@ def qk_clip_(module: nn.Module, stats: Stats, limit: float, *, group: Group = No
     Under DDP and FSDP2 every rank of `group` (None: all of them) calls it, each with its own
     statistics: m_h is the largest of all ranks, so that replicas stay equal.
 
-    Of logits with a bias of position, only the score changes.
+    Where a position bias is added to the logits, only the score changes.
 
     Args:
         module: a MultiheadAttention or EntropyInvariantAttention.

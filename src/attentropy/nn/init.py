@@ -1,4 +1,4 @@
-"""First weights of an attention layer, and the entropy they give.
+"""Initial weights of an attention layer, and the entropy they give.
 
 With inputs of variance v in each of d_model entries, a weight of variance w gives queries and keys
 the variance a = d_model * w * v, and logits scale * q . k the variance scale^2 * d_k * a^2.
@@ -125,7 +125,7 @@ def _projected(layer: "MultiheadAttention", inputs: float) -> Tensor:
 
 
 def expected_entropy(layer: "MultiheadAttention", n: int, *, inputs: float = 1.0) -> Tensor:
-    """Entropy of rows of n keys that theory expects of these weights, in nats, [H].
+    """Expected entropy of rows of n keys with these weights, by theory, in nats, [H].
 
     Rows are taken as Gaussian with the spread of `logit_spread`, for which the expected entropy is
     exact. Positions and biases on the logits are left out.

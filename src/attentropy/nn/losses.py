@@ -28,7 +28,8 @@ class EntropyLoss(nn.Module):
     Args:
         coefficient: with neither target nor band, positive rewards and negative punishes entropy.
         target: the entropy that every row should have; coefficient > 0.
-        band: (least, most), between which nothing is lost; coefficient > 0. Either may be None.
+        band: (least, most); entropy between them costs nothing; coefficient > 0. Either may be
+            None.
 
     >>> import torch, attentropy as at
     >>> q = torch.zeros(1, 1, 4, 8)

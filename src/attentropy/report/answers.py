@@ -1,4 +1,4 @@
-"""Answers of the server, made once for each state of the files that they show."""
+"""Answers of the server, computed once for each state of the files that they show."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ ROOM = 64 << 20
 
 
 class Answers:
-    """Texts by name and state; one is made at a time, so that many clients cost as much as one.
+    """Texts by name and state; computed one at a time, so that many clients cost as much as one.
 
     Args:
         room: bytes that are kept at most; one answer larger than that is kept alone.

@@ -87,10 +87,10 @@ def head_changes(
     """How every head differs, the largest change first.
 
     Scans are compared at the longest length that both have, a run by its last sample. Empty if
-    scans share no length, if a run has no sample, or if layers and heads are others.
+    scans share no length, if a run has no sample, or if layers and heads differ.
 
     Args:
-        first: what is compared with.
+        first: the scan or run to compare with.
         other: the other scan or run.
         statistic: a name of the table of statistics.
     """

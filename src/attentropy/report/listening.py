@@ -1,4 +1,4 @@
-"""How the server listens: bounded in connections and in patience, and ended within seconds."""
+"""How the server listens: with limits on connections and waiting times; it stops within seconds."""
 
 import asyncio
 import socket
@@ -32,7 +32,7 @@ def serve(app: Any, listener: socket.socket) -> None:
 
 
 def protocol(*, connections: int = CONNECTIONS, within: float = HEADERS_WITHIN) -> type[Any]:
-    """uvicorn's HTTP protocol that drops clients who do not ask, and connections beyond a number.
+    """uvicorn's HTTP protocol, which drops silent clients and connections beyond a limit.
 
     Args:
         connections: how many there may be at once; the next one is closed unanswered.

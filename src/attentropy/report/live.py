@@ -1,4 +1,4 @@
-"""A local web page of one text of a model that is kept in memory.
+"""A local web page of one text of a model that stays in memory.
 
 GET /                          the page
 GET /api/head/{layer.head}     statistics of every token for one head
@@ -22,7 +22,7 @@ def live_application(text: LiveText, *, name: str, host: str = "127.0.0.1") -> A
     """The Starlette application that answers for a text.
 
     Args:
-        text: is kept.
+        text: stays in memory.
         name: that of the model.
         host: the address that it will listen on.
     """
@@ -64,7 +64,7 @@ def live_page(text: LiveText, *, name: str) -> str:
     """The page, which asks its own server for heads and rows.
 
     Args:
-        text: is kept.
+        text: stays in memory.
         name: that of the model.
     """
     payload = text_payload(text.table(), name=name) | {"served": True}

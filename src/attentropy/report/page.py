@@ -1,6 +1,6 @@
 """Payload -> one HTML file that opens from disk with the network off.
 
-Names of models and files are untrusted text: data goes into a block that is no script, with
+Names of models and files are untrusted text: data goes into a block that is not a script, with
 every character that could end it escaped; the page's own scripts are the only ones allowed to
 run, by their hashes; nothing may be fetched from anywhere.
 """

@@ -41,8 +41,8 @@ def scan_page(
     Args:
         scan: what was measured.
         other: another scan to compare it with.
-        names: of the two scans, where their models are called alike; by default those of the
-            models, with the times of the scans if they are alike.
+        names: of the two scans, where their models have the same name; by default those of the
+            models, with the times of the scans if the names are equal.
         live: the address that says when the scan last changed, on a page that is served.
     """
     summary = [words.headline(scan), *words.sentences(scan)]
@@ -59,7 +59,7 @@ def scan_payload(
     Args:
         scan: what was measured.
         other: another scan to compare it with.
-        names: of the two scans, where their models are called alike.
+        names: of the two scans, where their models have the same name.
     """
     both = [scan] if other is None else [scan, other]
     folders = names or [f"{one.model.name}, {one.created}" for one in both]
@@ -82,7 +82,7 @@ def scan_payload(
 
 
 def unique_names(names: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Names of scans: those of their models, or of their folders where models are called alike.
+    """Names of scans: those of their models, or of their folders where models have the same name.
 
     Args:
         names: of the models.
@@ -205,7 +205,7 @@ def _maps(scan: Scan, *, room: int) -> dict[str, Any] | None:
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """`value` with every number in it to so many significant digits; not finite becomes None.
+    """`value` with every number rounded to this many significant digits; not finite becomes None.
 
     Args:
         value: numbers in lists and dictionaries.

@@ -28,7 +28,7 @@ METHODS = (
     (
         "Uniform",
         "H = log n",
-        "The most entropy there is; n is the geometric mean of the visible keys.",
+        "The largest possible entropy; n is the geometric mean of the visible keys.",
     ),
     (
         "Theory",
@@ -62,7 +62,7 @@ METHODS = (
 def predict(scan: Scan) -> dict[str, Any] | None:
     """Entropies by rule, `curves[layer][head][rule][length]`; None without a measure.
 
-    `uniform[layer][length]` is the most that there can be: the logarithm of the visible keys.
+    `uniform[layer][length]` is the largest possible entropy: the logarithm of the visible keys.
     """
     home = words.home(scan)
     if home is None:

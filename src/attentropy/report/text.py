@@ -55,7 +55,7 @@ def text_page(table: TextTable, *, name: str) -> str:
 
 
 def fitted(table: TextTable, *, room: int) -> TextTable:
-    """The text with what has room: all heads together, two heads, the layers, then other heads.
+    """The text, cut to the room: all heads together, two heads, the layers, then other heads.
 
     Args:
         table: what was measured.

@@ -1,4 +1,4 @@
-"""What goes wrong with a scan, in the words of whoever asked for it."""
+"""Errors of a scan; messages use the names that the caller used."""
 
 from collections.abc import Callable
 from string import Formatter
@@ -7,7 +7,7 @@ from attentropy.core.errors import AttentropyError
 
 
 class ScanError(AttentropyError, ValueError):
-    """A scan file or a request for a scan is not usable; the message is one sentence.
+    """A scan file or a request for a scan cannot be used; the message is one sentence.
 
     A message names arguments in braces, so that Python and the command line can both say it:
 
@@ -19,7 +19,7 @@ class ScanError(AttentropyError, ValueError):
 
     Args:
         template: the message.
-        values: what stands in the braces that are no arguments.
+        values: text for the braces that do not name arguments.
     """
 
     def __init__(self, template: str, **values: object) -> None:
@@ -28,7 +28,7 @@ class ScanError(AttentropyError, ValueError):
 
     @property
     def arguments(self) -> list[str]:
-        """The arguments that the message names, so that whoever called can change them.
+        """The arguments that the message names, which the caller can change.
 
         >>> ScanError("{lengths} must increase, got {found}", found=[64, 32]).arguments
         ['lengths']
@@ -37,10 +37,10 @@ class ScanError(AttentropyError, ValueError):
         return [field for field in fields if field not in self.values]
 
     def said(self, name: Callable[[str], str]) -> str:
-        """The message with arguments called as `name` calls them.
+        """The message, with the names that `name` gives to arguments.
 
         Args:
-            name: gives the name of an argument where the message is said.
+            name: gives the name of an argument in the message.
         """
         return self.template.format_map(_Words(self.values, name))
 

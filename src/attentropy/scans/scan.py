@@ -92,11 +92,11 @@ def scan(
             the longest, 8,192 at least.
         provenance: where model and tokens come from, for the record.
         done: a stopped scan of the same model and tokens, whose lengths are not measured again.
-        listener: is told how far the scan is.
+        listener: receives the progress of the scan.
         keep: receives the scan so far after every length.
-        team: processes that share the work out; each has the model and all arguments, and gets
-            the whole scan. Attention maps are drawn by the first. None for a model whose heads
-            processes share (tensor parallelism): each process calls scan() with all arguments.
+        team: processes that share the work; each has the model and all arguments, and gets the
+            whole scan. The first one draws attention maps. None for a model whose heads processes
+            share (tensor parallelism): each process calls scan() with all arguments.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> found = scan(load_embedded(), "To be, or not to be? " * 40, lengths=[64, 128])
@@ -194,7 +194,7 @@ class _Work:
         sizes = [self.text.rows(length).numel() // self.team.size for length in lengths]
         groups = list(grouped(lengths, sizes, most_tokens(self.model)))
         times = plural(len(groups), "time")
-        self.listener.say(f"weights stay outside of memory: they are read {times} for all lengths")
+        self.listener.say(f"weights stay on disk: they are read {times} for all lengths")
         return groups
 
     def _order(self, lengths: list[int], known: dict[int, Measure]) -> None:
@@ -241,7 +241,7 @@ class _Work:
         self.planned = 0
 
     def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
-        self.listener.stage(f"beyond {trained:,}, beside truncation")
+        self.listener.stage(f"beyond {trained:,}, compared with truncation")
         windows, whole = self.text.rows(length), self.losses.get(length)
         self._expect(self._truncated(length, trained))
         twice = _read_twice(windows, trained)
@@ -368,7 +368,7 @@ def _check(model: Any, *, batch: Any, **optional: Any) -> None:
 
 
 def _check_same_work(done: Scan, now: Provenance) -> None:
-    """Refuse to go on with a scan of another model or text."""
+    """Refuse to continue a scan of another model or text."""
     if not isinstance(done, Scan):
         raise ArgumentTypeError("done", "a Scan", type(done).__name__)
     for (what, before), here in zip(_work_of(done).items(), _work_of(now).values(), strict=True):

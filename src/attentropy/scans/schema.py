@@ -70,7 +70,7 @@ class ScannedText(msgspec.Struct, forbid_unknown_fields=True):
         description: what it is, in a few words.
         files: the files that it comes from.
         tokens: the number of its tokens.
-        tokenizer: what made tokens of it.
+        tokenizer: what split it into tokens.
         sha256: that of the tokens as little-endian int64.
         special: the special tokens that begin and end every window, in words; "" if there are none.
         warnings: what makes the text a bad sample for this model.
@@ -132,7 +132,7 @@ class Skipped(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Excess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The loss at some positions beyond the trained length, beside truncation to it.
+    """The loss at some positions beyond the trained length, compared with truncation to it.
 
     Attributes:
         start: the first position.
@@ -168,16 +168,17 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a scan comes to.
+    """The conclusion of a scan.
 
     Attributes:
         state: "healthy"; "breaks" if the loss rises with the length; "faulty" if heads are broken.
         sentence: the same in words, with the cause.
         breaks_at: the length beyond which it breaks: the trained length, unless the rise shows
             much later; or a shorter length whose windows lose less of the same text.
-        noticed_at: the first position at which the loss is above truncation for certain.
+        noticed_at: the first position at which the loss is certainly above that of truncation.
         excess: the loss beyond the trained length, by position; empty if it was not reached.
-        cause: why it breaks, from the two probes; None if it does not, or if it cannot be told.
+        cause: why it breaks, from the two probes; None if it does not break, or if the cause is
+            unknown.
     """
 
     state: Literal["healthy", "breaks", "faulty"]
@@ -231,7 +232,7 @@ class Scan(
         created: when it was made, UTC, ISO 8601.
         seconds: how long it took.
         threads: the number of CPU threads of a process.
-        processes: the number of processes that shared the work out.
+        processes: the number of processes that shared the work.
         command: the command line that made it, if one did.
         call: the same from Python.
         complete: False while lengths are still to be measured.
@@ -245,7 +246,7 @@ class Scan(
         plan: the scales that hold the entropy, with their effects, if they were asked for.
         maps: small attention maps.
         text: the beginning of the text, and where heads look in it.
-        verdict: what it comes to; None while the scan goes on.
+        verdict: the conclusion; None while the scan is running.
         remedies: all that was tried, the best first.
         coverage: what was seen of each module with attention, at the last length measured.
     """
@@ -296,7 +297,7 @@ class Scan(
 
     @property
     def layers(self) -> list[HeadRow]:
-        """The first head of each layer, in the order of the model: what a layer is."""
+        """The first head of each layer, in the order of the model."""
         return [heads[0] for heads in by_place(self.measures[0].rows)] if self.measures else []
 
     @property
@@ -340,7 +341,7 @@ def _error(sentence: str) -> ScanError:
 
 
 def check(scan: Scan) -> None:
-    """What types cannot say: lengths increase, all of them have the same heads, heads exist.
+    """Check what types cannot express: lengths increase, all have the same heads, heads exist.
 
     Args:
         scan: what to check.

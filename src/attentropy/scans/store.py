@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, then renamed into it."""
+"""Files that are written completely or not at all: first under another name, then renamed."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from attentropy.scans.schema import Scan, decode, encode
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `data` to `path`; on any failure the old file, or none, is left.
+    """Write `data` to `path`; after a failure the old file is still there, or no file.
 
     Args:
         path: the file.
@@ -117,7 +117,7 @@ def folder_name(path: Path) -> str:
 def prepared(folder: Path) -> Iterator[None]:
     """Make `folder` and see that it can be written, before any work is done inside the block.
 
-    If the block fails, folders that were made here and are still empty go again.
+    If the block fails, folders that were made here and are still empty are removed.
 
     Args:
         folder: where results will go.

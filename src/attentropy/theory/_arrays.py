@@ -36,7 +36,7 @@ def elementwise(function: Callable[_Arguments, Any]) -> Callable[_Arguments, Any
 
 
 def floats(name: str, value: Any) -> Array:
-    """An array of floats; what is none (text, complex numbers, rows of unequal length) is refused.
+    """An array of floats; text, complex numbers and rows of unequal length are refused.
 
     None and NaN pass here, as NaN: the domain of each function refuses them.
     """

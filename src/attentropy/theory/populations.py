@@ -87,7 +87,7 @@ def _sphere(d: float, lam: float) -> float:
     log_t = np.concatenate([[0.0], np.cumsum(steps)])
     log_t -= log_t[peak - int(k[0])]
     t = np.exp(log_t)
-    if k[0] == 0:  # keep the leading 1 apart: the sum may exceed it by very little
+    if k[0] == 0:  # keep the leading 1 apart: the sum may exceed it by little
         log_first = -log_t[0]
         rest = np.exp(log_t[1:] + log_first).sum()
         log_sum = np.log1p(rest) if np.isfinite(rest) else np.log(t.sum()) + log_first

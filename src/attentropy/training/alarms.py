@@ -2,8 +2,8 @@
 
 An alarm is a value with `name`, `action` and `listen(history)`, where `history` holds the first and
 the latest samples, the newest last. It gives an `Alert` when it rings. It may have `base` and
-`window`, the number of first and of latest samples that it looks at. Alarms keep nothing: the
-monitor remembers which heads were told of (attentropy.training.ringing).
+`window`, the number of first and of latest samples that it looks at. Alarms have no state: the
+monitor remembers which heads it has reported (attentropy.training.ringing).
 """
 
 import math
@@ -45,7 +45,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class Alarm(Protocol):
-    """What a monitor asks of an alarm."""
+    """What a monitor needs from an alarm."""
 
     @property
     def name(self) -> str:
@@ -73,8 +73,8 @@ def warn(alert: Alert, monitor: Any) -> None:
     """Warn, once for each alert, and in the first process only.
 
     Args:
-        alert: what rang.
-        monitor: the monitor that heard it.
+        alert: the alert.
+        monitor: the monitor that raised it.
     """
     if not getattr(monitor, "is_first", True):
         return
@@ -85,17 +85,17 @@ def stop(alert: Alert, monitor: Any) -> None:
     """Ask the training loop to stop: it reads `monitor.should_stop`, as the integrations do.
 
     Args:
-        alert: what rang.
-        monitor: the monitor that heard it.
+        alert: the alert.
+        monitor: the monitor that raised it.
     """
     monitor.should_stop = True
 
 
 def clip(limit: float) -> Action:
-    """Cap the logits of the whole model at `limit` from now on, softly: limit * tanh(s / limit).
+    """From now on, cap the logits of the whole model softly at `limit`: limit * tanh(s / limit).
 
     Args:
-        limit: the largest logit that is left.
+        limit: the bound of the logits.
     """
 
     def act(alert: Alert, monitor: Any) -> None:
@@ -161,15 +161,15 @@ class EntropyCollapse:
         fast: H < floor and H < share * (H at the start of the latest `window` samples)
         slow: H < log(least_keys) and H < share * (H at the start of the run)
 
-    A start is the median of `base` samples. A head that learns to look at one key takes its time,
-    and keeps some doubt: neither rule sees it.
+    A start is the median of `base` samples. A head that learns to look at one key does so slowly
+    and keeps some entropy, so neither rule rings for it.
 
     Attributes:
         share: the part of its entropy that a collapsed head has left.
         floor: nats; a head above it looks at several keys (0.5 is 1.6 keys).
         base: number of samples that make a start.
         window: number of samples within which a fall is fast.
-        least_keys: a head that looks at fewer passes no gradient.
+        least_keys: a head that looks at fewer keys than this passes no gradient.
         action: what to do when it rings.
         name: the name of the alarm in logs.
     """
@@ -217,7 +217,7 @@ class EntropyCollapse:
 
 @dataclass(frozen=True)
 class NearUniform:
-    """A head became less selective than random scores of a small spread, and had not been so.
+    """A head became less selective than random scores of a small spread, and was not so before.
 
     Attributes:
         random_spread: the standard deviation of the random scores.

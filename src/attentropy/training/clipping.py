@@ -107,7 +107,7 @@ class QKClip:
         return found
 
     def close(self) -> None:
-        """Watch the model no more."""
+        """Stop watching the model."""
         self.watch.stop()
 
     def _own(self) -> Tensor:

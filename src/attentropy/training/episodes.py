@@ -1,4 +1,4 @@
-"""Alerts of one event as one line: an alarm that rings for head after head is one episode."""
+"""Alerts of one event in one line: an alarm that rings for several heads is one episode."""
 
 from collections.abc import Iterable
 
@@ -19,11 +19,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: that of the alarm.
-        severity: the severest of its alerts.
+        severity: the highest severity of its alerts.
         first: the step of the first alert.
         last: the step of the last alert.
         alerts: the number of alerts.
-        heads: all heads concerned, in the order in which they were told of.
+        heads: all heads concerned, in the order of the alerts.
         text: what is wrong, in a sentence.
     """
 
@@ -66,7 +66,7 @@ def episodes(alerts: Iterable[Alert], *, apart: float) -> list[Episode]:
 
 
 def episodes_of(run: StoredRun) -> list[Episode]:
-    """The episodes of a run; samples that alarms did not ring at are told by their distance.
+    """The episodes of a run; the distance between steps separates them.
 
     Args:
         run: as read from its store.

@@ -1,8 +1,8 @@
 """Guard: a logger that fails never stops a training run.
 
-A write that has no room, or a disk that is away, is tried again at the next sample: one warning,
-and a mark of the gap where the logger can keep one. A logger with a mistake of its own is not
-called again.
+If the disk is full or missing, the write is tried again at the next sample, with one warning;
+loggers that can store gaps store this one. A logger that raises any other error is not called
+again.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ PASSING = (OSError, sqlite3.OperationalError)
 
 
 class Guard:
-    """Calls a logger, and turns what it raises into one warning.
+    """Calls a logger, and turns its exceptions into one warning.
 
     Args:
         logger: a callable (metrics, step); it may have `loss(step, loss)`, `gap(first, last,

@@ -5,7 +5,7 @@
     Tracker(wandb)                    anything with log(dict, step=...): wandb, trackio
 
 The run store, attentropy.training.runstore.RunStore, is one too. A logger may also have
-`loss(step, loss)`, which is told of losses between samples, and `close()`.
+`loss(step, loss)`, which receives losses between samples, and `close()`.
 """
 
 import json
@@ -125,7 +125,7 @@ class TensorBoard:
 
 
 class Tracker:
-    """Calls `log(metrics, step=step)` of wandb, trackio, one of their runs, or alike."""
+    """Calls `log(metrics, step=step)` of wandb, trackio, one of their runs, or a similar object."""
 
     def __init__(self, tracker: Any) -> None:
         if not callable(getattr(tracker, "log", None)):

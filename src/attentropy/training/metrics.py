@@ -1,4 +1,4 @@
-"""The numbers of one sample that go to a log: aggregates and the worst heads, not all of them."""
+"""The numbers of one sample that are logged: aggregates and the worst heads, not every head."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ AGGREGATES: dict[str, Callable[[Array], float]] = {"mean": np.mean, "min": np.mi
 
 
 class Metrics(dict[str, float]):
-    """Scalars by name, and what they were made of.
+    """Scalars by name, and the rows they come from.
 
     Args:
         scalars: the numbers to log, by name.
@@ -37,8 +37,8 @@ class Metrics(dict[str, float]):
 def summarize(rows: Sequence[HeadRow] | Columns, *, worst: int = 5) -> dict[str, float]:
     """Aggregates over all heads, as the table of statistics asks, per layer, and the worst heads.
 
-    Names are `attn/<statistic>/<mean, min or max>`, `attn/layer<index>/<statistic>`, and
-    `attn/lowest_entropy/<rank>` and `attn/highest_logit/<rank>` for single heads.
+    Names are `attn/<statistic>/<mean, min or max>` and `attn/layer<index>/<statistic>`; for single
+    heads `attn/lowest_entropy/<rank>` and `attn/highest_logit/<rank>`.
 
     Args:
         rows: the rows of all heads, or their columns.

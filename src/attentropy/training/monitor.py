@@ -9,12 +9,12 @@
             break
     monitor.close()
 
-Between samples nothing of the model is touched. Only forward passes in training mode count, so
-evaluation in between does not mix in. Under torch.distributed every process calls step(); the
-numbers of all are added up on their way, with one small collective that nothing waits for: a sample
-is told of at the next step. The first process writes; alarms are heard by all, with the same rows
-and the mean loss, so that `should_stop` is the same everywhere at the same step, and a change such
-as clip() is made everywhere. A process that fails leaves no half of a sample behind.
+Between samples the model is not touched. Only forward passes in training mode count, so evaluations
+in between are left out. Under torch.distributed every process calls step(); one small collective
+adds up the numbers of all, and nothing waits for it: a sample is reported at the next step. The
+first process writes. All processes evaluate the alarms, with the same rows and the mean loss, so
+that `should_stop` is the same everywhere at the same step, and a change such as clip() is made
+everywhere. If a process fails, no half of a sample remains.
 """
 
 import warnings
@@ -56,7 +56,7 @@ def _number(loss: float | Tensor | None) -> float | None:
 
 
 class Monitor:
-    """Samples one training step in `every`, and tells loggers and alarms.
+    """Samples one training step in `every`, and passes the sample to loggers and alarms.
 
     Args:
         model: what is trained; the module whose forward is called, wrapped or not.
@@ -117,11 +117,11 @@ class Monitor:
 
     @property
     def loggers(self) -> list[Logger]:
-        """The loggers that are told of samples; one that failed by a mistake is none of them."""
+        """The loggers in use; a logger that raised an error is left out."""
         return [guard.logger for guard in self._guards if not guard.dropped]
 
     def begin(self) -> None:
-        """Listen to the coming step if it is to be sampled; step() does this by itself."""
+        """Start listening if the coming step is sampled; step() does this by itself."""
         if self.steps % self.every == 0 and not self.watch.running:
             self.watch.clear()
             self.watch.start()
@@ -237,7 +237,7 @@ class Monitor:
         return metrics
 
     def _listen(self) -> list[Alert]:
-        """Alerts of heads that were not told of before."""
+        """Alerts of heads that were not reported before."""
         heard = []
         for alarm, ringing in zip(self.alarms, self._ringing, strict=True):
             alert = alarm.listen(self.history)

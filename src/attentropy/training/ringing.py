@@ -1,4 +1,4 @@
-"""Which heads an alarm has told of: one alert for each head, and few for one event."""
+"""Which heads an alarm has reported: one alert for each head, and few for one event."""
 
 from collections.abc import Hashable, Iterable
 
@@ -6,13 +6,13 @@ CALM = 10  # samples in a row without ringing, after which a head has recovered
 
 
 class Ringing:
-    """What one alarm has told of so far.
+    """The heads that one alarm has reported so far.
 
-    A head is told of once, until it has recovered: it was quiet for `calm` samples in a row, and
-    for twice as many each time it is told of again, so that a head at the edge is told of ever
-    less. While heads are ringing, others that join them are told of together, when they are at
-    least as many as were told of before. So one event gives one alert, or a few where it spreads,
-    and not one for every head.
+    A head is reported once, until it has recovered: it must be quiet for `calm` samples in a row,
+    and for twice as many each time it is reported again, so that a head near the threshold is
+    reported less and less often. While heads are ringing, further heads are reported together, once
+    there are at least as many as were reported before. So one event gives one alert, or a few if it
+    spreads, and not one for every head.
 
     Args:
         calm: number of quiet samples after which a head has recovered for the first time.
@@ -24,11 +24,11 @@ class Ringing:
 
     def __init__(self, calm: int = CALM) -> None:
         self.calm = calm
-        self._quiet: dict[Hashable, int] = {}  # heads that were told of -> samples without ringing
-        self._told: dict[Hashable, int] = {}  # heads -> how often they were told of
+        self._quiet: dict[Hashable, int] = {}  # heads that were reported -> samples without ringing
+        self._told: dict[Hashable, int] = {}  # heads -> how often they were reported
 
     def news(self, ringing: Iterable[Hashable]) -> set[Hashable]:
-        """The heads to tell of now.
+        """The heads to report now.
 
         Args:
             ringing: the heads for which the alarm rings in the newest sample.

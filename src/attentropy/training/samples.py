@@ -1,6 +1,6 @@
 """Samples of a run: the rows of all heads at one step, and their statistics as arrays.
 
-A run may go on for ever, so its `History` keeps the first samples and the latest ones only.
+A run may be of any length, so its `History` keeps only the first and the latest samples.
 """
 
 from collections import deque

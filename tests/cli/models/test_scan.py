@@ -125,7 +125,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(call, tmp_path, arguments,
     ("model", "message"),
     [
         ("absent", "MODEL absent does not exist"),
-        (".", "MODEL . is no model: it has no config.json"),
+        (".", "MODEL . is not a model: it has no config.json"),
         ("scans.tiny:leaving", "MODEL scans.tiny:leaving failed: SystemExit: 3"),
         ("scans.tiny:number", "must return a torch.nn.Module, got int"),
     ],

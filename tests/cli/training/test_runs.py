@@ -13,7 +13,7 @@ def test_runs_lists_them(call, run, tmp_path):
     listed = {line["run"]: line for line in json.loads(call("runs", "--json"))}
     assert listed["mine"]["step"] == 10
     assert listed["mine"]["loss"] == 3.25
-    assert "is no run of attentropy" in listed["broken"]["error"]
+    assert "is not a run of attentropy" in listed["broken"]["error"]
     assert "mine" in call("runs")
     assert call("runs", "--dir", str(tmp_path / "none")).startswith("no runs in")
 
@@ -35,4 +35,4 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(call, run, tmp_path
     listed = call("runs")
     assert "unreadable" in listed
     assert "broken: " in listed
-    assert "is no run of attentropy" in listed
+    assert "is not a run of attentropy" in listed

@@ -10,7 +10,7 @@ attentropy logit logits softmax tanh relu ReLU log exp lse sdpa triton torch fus
 cuda cpu NaN nan inf max min cos dropout LayerNorm YaRN NTK LogLengthFrom
 LogLength HoldEntropy position_ids tokenizer Parquet Monitor
 Python JavaScript English FlexAttention cuDNN flash
-attention transformers pickle hub npy pyarrow
+attention transformers Triton pickle hub npy pyarrow
 json csv parquet html list factory package module scan text Ctrl beta gamma sqrt
 clip torchrun sum MiB scores theory noise scales extend
 """

@@ -54,6 +54,19 @@ def test_peaked_rows_of_large_calls_have_no_negative_entropy():
     assert (entropy - exact).abs().max() <= 2 * (plain - exact).abs().max()
 
 
+@pytest.mark.parametrize("size", [2.5, 5.6])
+def test_nearly_one_hot_rows_of_large_calls_keep_their_digits(size):
+    q, k = (torch.zeros(1, 1, n, 4) for n in (1100, 1000))
+    q[..., 0], k[..., 0] = torch.linspace(1.0, size, 1100), -size
+    k[0, 0, 77, 0] = size
+    assert reach(q, k, k) <= (bounded._NEAR if size < 3 else bounded.REACH)
+    s = q[0, 0, :, 0].double() * size / 2
+    rest = 999 * (-2 * s).exp()
+    want = rest.log1p() + 2 * s * rest / (1 + rest)
+    entropy = at.attend(q, k, k, kernel="streaming").stats.entropy[0, 0]
+    torch.testing.assert_close(entropy.double(), want, atol=0, rtol=2e-5)
+
+
 @pytest.mark.parametrize("value", [3e38, torch.inf, torch.nan])
 def test_large_calls_of_extreme_values(value):
     q, k, v = (torch.randn(1, 1, n, 8) for n in (1100, 1000, 1000))

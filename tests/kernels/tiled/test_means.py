@@ -5,7 +5,7 @@ import torch
 
 from attentropy.core.states import from_tile
 from attentropy.kernels.tiled import means
-from attentropy.kernels.tiled.means import Means, without_blind
+from attentropy.kernels.tiled.means import Means, rest, without_blind
 
 
 @pytest.mark.parametrize("size", [255, 511, 512, 513, 600, 640, 1023, 2000])
@@ -30,7 +30,7 @@ def test_means_of_a_state_and_back():
     state = from_tile(*rows())
     found = Means.of(state)
     again = found.state()
-    for name in ("m", "l", "t", "c", "o", "argmax"):
+    for name in ("m", "l", "t", "u", "c", "o", "argmax", "rest", "spread"):
         torch.testing.assert_close(getattr(again, name), getattr(state, name), msg=name)
     assert not again.visible.any()
 
@@ -41,11 +41,10 @@ def test_means_are_those_of_softmax():
     p = s.softmax(-1)
     seen = torch.ones(2, 5, dtype=torch.bool)
     seen[0, 1] = False
-    torch.testing.assert_close(found.top[seen], p.amax(-1)[seen])
+    torch.testing.assert_close(found.rest[seen], 1 / p.amax(-1)[seen] - 1)
     torch.testing.assert_close(found.norm[seen], p.norm(dim=-1)[seen])
     torch.testing.assert_close(found.o[seen], (p @ v)[seen])
-    torch.testing.assert_close(found.total()[seen], 1 / p.amax(-1)[seen])
-    assert found.total()[0, 1] == 0
+    assert found.rest[0, 1] == -1
 
 
 def test_blind_rows_are_the_identity():
@@ -54,7 +53,15 @@ def test_blind_rows_are_the_identity():
     keys = torch.zeros(2, 3, dtype=torch.int64)
     found = without_blind(Means(m, nan, nan, nan, nan, nan[..., None], keys))
     blind = m.isneginf()
-    for x in (found.top, found.t, found.norm, found.o[..., 0]):
+    for x in (found.rest + 1, found.t, found.norm, found.o[..., 0]):
         assert (x[blind] == 0).all()
         assert x[~blind].isnan().all()
     assert found.argmax.tolist() == [[0, -1, 0], [0, 0, -1]]
+
+
+@pytest.mark.parametrize("total", [1.0, 40.0])
+def test_the_rest_of_a_row_keeps_its_digits(total):
+    weights = torch.tensor([[3.0, 1e-9, 2e-9, 0.0], [1.0, 2.0, 3.0, 4.0], [5.0, 0.0, 0.0, 0.0]])
+    weights *= (total / weights.sum(-1))[:, None]
+    found = rest(weights, weights.argmax(-1), total)
+    torch.testing.assert_close(found, torch.tensor([1e-9, 1.5, 0.0]), atol=0, rtol=1e-6)

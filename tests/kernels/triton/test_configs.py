@@ -8,6 +8,7 @@ from attentropy.kernels.triton.configs import (
     LADEN,
     PRECISE,
     SAFE,
+    SPREAD,
     WIDTHS,
     TileSizes,
     tile_sizes,
@@ -21,6 +22,7 @@ def every_table():
     yield from LADEN.values()
     yield from (rows for kinds in PRECISE.values() for rows in kinds.values())
     yield SAFE
+    yield from SPREAD.values()
 
 
 def test_sizes_are_powers_of_two_that_the_hardware_takes():
@@ -60,6 +62,7 @@ def test_laden_and_precise_calls_have_tile_sizes_of_their_own():
     assert tile_sizes("keys", arch=80, width=64, laden=True) == LADEN["keys"][64]
     assert tile_sizes("keys", arch=90, width=64, precise=True) == PRECISE[False]["keys"][64]
     assert tile_sizes("safe", arch=90, width=64) == SAFE[64]
+    assert tile_sizes("spread", arch=90, width=64, precise=True) == SPREAD[True][64]
 
 
 def test_all_columns_at_once_unless_said_otherwise():

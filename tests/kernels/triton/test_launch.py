@@ -61,7 +61,7 @@ def test_the_interpreter_takes_the_parts_of_the_configuration(monkeypatch):
     monkeypatch.setattr(Launch, "start_with", lambda self, config: started.append(config))
     for one in plan_forward(problem())[0]:
         one.start()
-    assert [x.part for x in started] == [0, 16]
+    assert [x.part for x in started] == [0, 16, 0]
 
 
 def test_a_kernel_gets_the_sizes_that_it_has():

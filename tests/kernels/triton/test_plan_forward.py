@@ -13,10 +13,10 @@ def names(launches):
     return [one.kernel.__name__ for one in launches]
 
 
-def test_one_sweep_and_one_more_for_what_is_not_finite():
+def test_one_sweep_and_one_more_for_what_is_not_finite_and_for_varentropy():
     launches, written = plan_forward(problem(*tensors(40, 50)))
-    assert names(launches) == ["forward", "forward"]
-    assert [one.args["SAFE"] for one in launches] == [False, True]
+    assert names(launches) == ["forward", "forward", "spread"]
+    assert [one.args["SAFE"] for one in launches[:2]] == [False, True]
     assert launches[0].args["written"] is written
     assert launches[0].args["partial"] is None
     assert written.out.shape == (1, 2, 40, 6)
@@ -36,7 +36,7 @@ def test_few_queries_are_packed_by_key_head():
 
 def test_shares_of_the_keys_are_merged():
     launches, _ = plan_forward(problem(*tensors(1, 2000)))
-    first, join, again = launches
+    first, join, again, _ = launches
     assert join.kernel.__name__ == "join"
     assert first.args["splits"] == join.args["splits"] > 1
     assert first.args["splits"] * first.args["share"] >= 2000
@@ -55,13 +55,20 @@ def test_shares_cover_all_keys_and_none_is_empty(keys, programs):
 
 
 @pytest.mark.parametrize(
-    ("asked", "bits"), [((), 0), (("entropy",), 1), (("argmax", "lse"), 8), (COMPUTED, 15)]
+    ("asked", "bits"),
+    [((), 0), (("entropy",), 1), (("varentropy",), 3), (("argmax", "lse"), 8), (COMPUTED, 15)],
 )
 def test_statistics_that_are_not_asked_for_are_left_out(asked, bits):
     launches, _ = plan_forward(problem(*tensors(40, 50), asked=frozenset(asked)))
     assert launches[0].args["WANTED"] == bits
+    assert (names(launches)[-1] == "spread") == bool(bits & 2)
     sunk = problem(*tensors(40, 50), asked=frozenset(asked), sink=torch.zeros(2))
     assert plan_forward(sunk)[0][0].args["WANTED"] == 15
+
+
+def test_varentropy_is_summed_again_over_every_row():
+    last = plan_forward(problem(*tensors(40, 50, batch=3, heads=4, key_heads=2)))[0][-1]
+    assert last.programs(16) == 3 * 4 * 3
 
 
 def test_states_of_shares_have_room():

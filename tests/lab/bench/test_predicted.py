@@ -7,7 +7,7 @@ from attentropy.core.errors import ArgumentError
 from attentropy.kernels.triton.ahead.model.prediction import SpeedPrediction
 from attentropy.lab.bench import predicted
 from attentropy.lab.bench.contenders import BenchCase
-from attentropy.lab.bench.predicted import architectures, columns, planned, seconds, whole
+from attentropy.lab.bench.predicted import architectures, calls, columns, planned, seconds, whole
 
 
 def prediction(kernel="forward", percent=50.0):
@@ -27,10 +27,22 @@ def test_names_and_numbers():
         whole("wide")
 
 
+def test_kinds_of_calls():
+    assert calls("float bias, softcap") == ["float bias", "softcap"]
+    assert calls("all")[0] == "causal"
+    assert len(calls("all")) == 6
+    with pytest.raises(ArgumentError, match=r"calls must be all, or names out of .*, got 'bias'"):
+        calls("causal,bias")
+
+
 def test_one_prediction_for_each_kernel(monkeypatch):
     monkeypatch.setattr(predicted, "predict", lambda kernel, **given: (kernel, given["width"]))
     found = [one() for one in planned([80, 90], widths=[64], dtypes=["bfloat16 "])]
     assert found == [("forward", 64), ("queries", 64), ("keys", 64)] * 2
+    monkeypatch.setattr(predicted, "predict", lambda kernel, **given: given["feature"])
+    features = ["causal", "dropout"]
+    found = [one() for one in planned([80], widths=[64], dtypes=["float16"], features=features)]
+    assert found == ["causal"] * 3 + ["dropout"] * 3
     with pytest.raises(ArgumentError, match="widths must be between"):
         planned([80], widths=[300], dtypes=["bfloat16"])
 

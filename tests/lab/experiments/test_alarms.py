@@ -109,5 +109,5 @@ def test_conclusions_count_runs():
         "loss at the end 2.25 in 2 runs, 3.50 without clipping.",
         "Clipping at the first alert of logit growth keeps 1 of 1 steep runs from divergence; mean "
         "loss at the end 1.50 in 1 runs, 2.00 without clipping.",
-        "No head is told of more than 1 times by one alarm in one run.",
+        "No head is reported more than 1 times by one alarm in one run.",
     ]

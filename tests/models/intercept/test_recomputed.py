@@ -1,4 +1,4 @@
-"""Functions that are checkpointed inside of a steered module are recomputed as it is steered."""
+"""Functions that are checkpointed inside a steered module are recomputed as it is steered."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ X = torch.randn(2, 11, 32, generator=torch.Generator().manual_seed(1))
 
 
 class Inside(nn.Module):
-    """Checkpoints a function inside of its forward, not a module."""
+    """Checkpoints a function inside its forward, not a module."""
 
     def __init__(self, how, reentrant):
         super().__init__()

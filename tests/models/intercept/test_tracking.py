@@ -212,6 +212,7 @@ def test_modules_compiled_in_place_are_counted_apart(compiled):
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_compiled_wrapper_counts_passes():
     torch._dynamo.reset()

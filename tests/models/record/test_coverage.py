@@ -82,7 +82,7 @@ def test_where_nobody_looked_below_python_it_is_said():
         model(torch.randn(1, 2, 5, 4))
     told = {row.module: (row.status, row.why) for row in w.coverage()}
     assert told["0"] == ("verified", 'not compared: verify="never"')
-    assert told["1"] == ("no attention", 'none that Python shows; verify="never" looks no deeper')
+    assert told["1"] == ("no attention", 'none visible from Python; verify="never" looks no deeper')
 
 
 @torch.no_grad()

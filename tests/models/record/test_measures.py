@@ -41,7 +41,7 @@ def masks(kind):
 
 
 def real(kind):
-    """Queries that are no padding, [B,1,Q]."""
+    """Queries that are not padding, [B,1,Q]."""
     return (torch.arange(9) >= torch.tensor([0, 4])[:, None])[:, None] if kind == "padded" else None
 
 

@@ -8,21 +8,21 @@ HEAD = """# Models
 
 Architectures of transformers {version}, and models of other libraries, are built small with random
 weights and run in double: plain, watched, with a steering that changes nothing (`temperature=1.0`), and
-undone. The entropies that `at.watch` reports are compared with those of every softmax that torch really
+undone. The entropies that `at.watch` reports are compared with those of every softmax that torch
 computed, seen by a dispatch mode that shares no code with the library. This page is written by
 
 ```sh
 python -m tests.models.zoo --jobs 2 --page docs/models.md
 ```
 
-which goes on where it ended: `build/zoo` holds one JSON line per model. `--only bert,llama --again` tries
+which continues where it stopped: `build/zoo` holds one JSON line per model. `--only bert,llama --again` tries
 some of them anew.
 
 A model is **exact** if its output is unchanged (1e-6 of its largest value; 1e-3 for the few that run in
 single precision only), if `undo()` restores every bit, and if every attention operator that ran is
 recorded with its entropies to 2e-5 and its number of rows. *Unseen, named*: some operators were not
 recorded, and the watch says so. *Pooled*: numbers of several operators stand in one row. *False rows*:
-rows of something that is no attention.
+rows of something that is not attention.
 """
 
 
@@ -52,7 +52,7 @@ def page(transformers, libraries, *, version, listed, now):
     return "\n".join(parts)
 
 
-REST = "; the command above goes on with the rest."
+REST = "; the command above continues with the rest."
 STATE = (
     "Each record names the state of the code that it was made with, by a hash of the sources that "
     "watch, steer and measure (`runner.state`): "

@@ -178,6 +178,7 @@ def test_layer_updates_in_training_only():
     torch.testing.assert_close(found, torch.ones(2).double(), rtol=0.01, atol=0)
 
 
+@pytest.mark.slow
 def test_layer_updates_when_compiled():
     torch._dynamo.reset()
     plain = at.nn.MultiheadAttention(16, 2, scale=at.nn.AdaptiveScale(1.0))

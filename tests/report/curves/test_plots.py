@@ -6,7 +6,9 @@ from attentropy.report.curves import FIGURES, plots, write
 FAST = ("sparsity_relu2", "sparsity_identity", "sparsity_decay", "worst_deficit")
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize(
+    "name", [FAST[0], *(pytest.param(name, marks=pytest.mark.slow) for name in FAST[1:])]
+)
 def test_figures_are_drawn_and_repeat_exactly(name, tmp_path):
     first, second = (write(FIGURES[name], tmp_path / part) for part in "ab")
     for a, b in zip(first, second, strict=True):

@@ -27,7 +27,7 @@ def test_the_trained_length_and_its_source_are_said():
     assert "The trained length is 128 (max_position_embeddings)." in words.sentences(scan)
     scan.model.trained_length = None
     said = " ".join(words.sentences(scan))
-    assert "The trained length is not known, so that nothing beyond it is judged" in said
+    assert "The trained length is not known, so nothing beyond it is judged" in said
 
 
 def test_the_probes_are_told_or_why_there_are_none():
@@ -43,7 +43,7 @@ def test_the_probes_are_told_or_why_there_are_none():
     gaps = [Gap(gap=600, farthest=663, change=change)]
     for cause, said in (
         (Cause(name="distance", probe="clipped", gaps=gaps, **parts),
-         "Short windows that reach as far lose +0.50 ± 0.10 at 663 nats per token."),
+         "Short windows with the same distances lose +0.50 ± 0.10 at 663 nats per token."),
         (Cause(name="dilution", probe="thinned", missing="There is no probe.", **parts),
          "There is no probe."),
     ):  # fmt: skip
@@ -81,7 +81,7 @@ def test_an_encoder_has_no_perplexity_and_a_stopped_scan_says_so():
     scan.complete = False
     said = " ".join(words.sentences(scan))
     assert "erplexity" not in said
-    assert said.endswith("attentropy scan --resume goes on.")
+    assert said.endswith("attentropy scan --resume continues it.")
     assert "Length 2,048 was left out: the model takes 512." in said
     assert all(tile.label != "Text perplexity" for tile in words.tiles(scan))
 

@@ -101,12 +101,12 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(ScanError, match="does not exist"):
         of_picture(vit(), tmp_path / "absent.png")
     (tmp_path / "text.png").write_text("no picture")
-    with pytest.raises(ScanError, match="is no picture that can be read"):
+    with pytest.raises(ScanError, match="is not a picture that can be read"):
         of_picture(vit(), tmp_path / "text.png")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ScanError, match="is not JSON"):
         of_picture(vit(), settings=tmp_path / "bad.json")
     bare = torch.nn.Linear(2, 2)
     bare.main_input_name = "pixel_values"
-    with pytest.raises(UnsupportedError, match="Linear is no vision transformer with square"):
+    with pytest.raises(UnsupportedError, match="Linear is not a vision transformer with square"):
         of_picture(bare)

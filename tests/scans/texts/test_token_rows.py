@@ -18,16 +18,46 @@ def ids():
     return torch.randint(97, (N,), generator=torch.Generator().manual_seed(3))
 
 
+def windowed():
+    """The same layers in a model whose queries see 8 keys."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    known = llama()
+    config = MistralConfig(**{**known.config.to_dict(), "sliding_window": 8, "head_dim": 8})
+    config._attn_implementation = "eager"
+    model = MistralForCausalLM(config).eval()
+    model.load_state_dict(known.state_dict())
+    return model
+
+
+def both_ways():
+    """The same layers in a model whose queries see all keys."""
+    model = llama()
+    for layer in model.model.layers:
+        layer.self_attn.is_causal = False
+    model.model.config.is_causal = False
+    return model
+
+
+@pytest.fixture(scope="module", params=[llama, windowed, both_ways])
+def made(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def maps(ids):
+def maps(ids, made):
     """Weights [L,H,N,N] of eager attention."""
     with torch.no_grad():
-        found = llama().double()(ids[None], output_attentions=True).attentions
-    return torch.stack(found)[:, 0]
+        found = made().double()(ids[None], output_attentions=True).attentions
+    found = torch.stack(found)[:, 0]
+    seen = {"llama": N * (N + 1) // 2, "windowed": 8 * N - 28, "both_ways": N * N}[made.__name__]
+    assert int((found[0, 0] > 0).sum()) == seen
+    return found
 
 
-def recorded(recorder, ids):
-    watch = Watch(llama().double())
+def recorded(recorder, ids, made=llama):
+    watch = Watch(made().double())
     watch.recorder = recorder
     with torch.no_grad(), watch:
         watch.model(ids[None])
@@ -43,8 +73,8 @@ def few_rows(request, monkeypatch):
     monkeypatch.setattr(token_rows, "ELEMENTS", request.param)
 
 
-def test_statistics_are_those_of_every_weight(ids, maps, few_rows):
-    rows = recorded(RowRecorder(), ids).rows
+def test_statistics_are_those_of_every_weight(ids, made, maps, few_rows):
+    rows = recorded(RowRecorder(), ids, made).rows
     assert list(rows) == PLACES
     place = torch.arange(N, dtype=torch.float64)
     logs = maps.clamp(min=1e-300).log()
@@ -63,8 +93,8 @@ def test_statistics_are_those_of_every_weight(ids, maps, few_rows):
             torch.testing.assert_close(rows[name][key].double(), value[layer], **EAGER)
 
 
-def test_largest_weights_in_both_directions(ids, maps, few_rows):
-    looks = recorded(LookRecorder({PLACES[1]: (4, 1)}, most=6), ids).looks
+def test_largest_weights_in_both_directions(ids, made, maps, few_rows):
+    looks = recorded(LookRecorder({PLACES[1]: (4, 1)}, most=6), ids, made).looks
     assert list(looks) == PLACES[1:]
     found = looks[PLACES[1]]
     assert found.heads == (4, 1)

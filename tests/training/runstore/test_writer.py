@@ -167,15 +167,15 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
     with pytest.raises(RunError, match="there is no run 'nothing'"):
         runstore.read("nothing")
     (tmp_path / "text.db").write_text("hello" * 100)
-    with pytest.raises(RunError, match=r"text.db is no run of attentropy"):
+    with pytest.raises(RunError, match=r"text.db is not a run of attentropy"):
         runstore.read("text")
-    with pytest.raises(RunError, match=r"text.db is no run of attentropy"):
+    with pytest.raises(RunError, match=r"text.db is not a run of attentropy"):
         RunStore("text")
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE meta (key, value)")
     other.commit()
     other.close()
-    with pytest.raises(RunError, match=r"other.db is no run of attentropy"):
+    with pytest.raises(RunError, match=r"other.db is not a run of attentropy"):
         runstore.read("other")
     RunStore("old").close()
     db = sqlite3.connect(tmp_path / "old.db")

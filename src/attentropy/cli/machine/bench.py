@@ -20,16 +20,19 @@ from attentropy.core.language.speaking import told
 )
 @click.option("--quick", is_flag=True, help="One small shape.")
 @click.option("--repeat", default=15, show_default=True, type=click.IntRange(1),
-              help="Rounds of each case, at most.")  # fmt: skip
+              help="The largest number of rounds of each case.")  # fmt: skip
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0),
-              help="Time for each case, about.")  # fmt: skip
+              help="Approximate time for each case.")  # fmt: skip
 @click.option("--only", multiple=True, help="A contender to keep besides sdpa; may be repeated.")
 @click.option("--predict", metavar="ARCHS",
-              help="Time nothing: predict the GPU kernel for sm_80, sm_90 or both.")  # fmt: skip
+              help="Predict the GPU kernel for sm_80, sm_90 or both, without timing.")  # fmt: skip
 @click.option("--widths", default="64,128", show_default=True, metavar="WIDTHS",
               help="Widths of heads to predict.")  # fmt: skip
 @click.option("--dtypes", default="bfloat16", show_default=True, metavar="DTYPES",
               help="Dtypes to predict: bfloat16, float16, float32.")  # fmt: skip
+@click.option("--calls", default="causal", show_default=True, metavar="CALLS",
+              help="Calls to predict: causal, float bias, bool mask, relative bias, dropout, "
+              "softcap or all of these.")  # fmt: skip
 @click.option("--tune", is_flag=True,
               help="On cuda: time tile sizes and write the best to --into.")  # fmt: skip
 @click.option("--into", type=click.Path(dir_okay=False, path_type=Path),
@@ -45,6 +48,7 @@ def command(
     predict: str | None,
     widths: str,
     dtypes: str,
+    calls: str,
     tune: bool,
     into: Path | None,
     as_json: bool,
@@ -53,14 +57,17 @@ def command(
 
     Contenders take turns in one run; a case is the median over its rounds. Ratios below 1 are
     faster than sdpa, which gives no statistics. On cuda, torch's flash and cuDNN backends and
-    FlexAttention (with lse and largest score) compete too, and what the speed model predicts stands
-    beside the time; without a CUDA device the command ends with one sentence and exit code 1.
+    FlexAttention (with lse and largest score) compete too, and the table shows the prediction of
+    the speed model next to the time. Without a CUDA device the command stops with one sentence and
+    exit code 1.
 
-    With --predict nothing is timed: the GPU kernel is compiled for a card that need not be there,
-    and a model of the card runs its machine code, beside plain flash attention.
+    With --predict nothing is timed: the GPU kernel is compiled for a card that need not be present,
+    and a model of the card runs its machine code, next to plain flash attention. Compiled
+    kernels and what the model says of them are kept in Triton's cache, so that a list that was
+    stopped continues from there.
     """
     if predict is not None:
-        _predict(predict, widths=widths, dtypes=dtypes, as_json=as_json)
+        _predict(predict, widths=widths, dtypes=dtypes, calls=calls, as_json=as_json)
         return
     from rich.console import Console
     from rich.progress import track
@@ -104,7 +111,7 @@ def _check(only: tuple[str, ...], known: set[str]) -> None:
         raise click.UsageError(f"no contender {', '.join(unknown)}; there are {names}")
 
 
-def _predict(archs: str, *, widths: str, dtypes: str, as_json: bool) -> None:
+def _predict(archs: str, *, widths: str, dtypes: str, calls: str, as_json: bool) -> None:
     """Print what the model says, as a table or as a JSON list."""
     from rich.console import Console
     from rich.progress import track
@@ -112,15 +119,18 @@ def _predict(archs: str, *, widths: str, dtypes: str, as_json: bool) -> None:
     from attentropy.cli.failures import needs
 
     needs("bench --predict", "triton", "triton")
-    from attentropy.lab.bench.predicted import architectures, columns, planned, whole
+    from attentropy.lab.bench import predicted
 
-    wanted = planned(architectures(archs), widths=whole(widths), dtypes=dtypes.split(","))
+    wanted = predicted.planned(
+        predicted.architectures(archs), widths=predicted.whole(widths), dtypes=dtypes.split(","),
+        features=predicted.calls(calls),
+    )  # fmt: skip
     console = Console(stderr=True)
     found = [one() for one in track(wanted, told("compiling and modelling"), console=console)]
     if as_json:
         click.echo(json.dumps([x.as_dict() for x in found], indent=1))
         return
-    Console().print(columns(found))
+    Console().print(predicted.columns(found))
     said = "Predicted, not timed: ratios in one tool chain are what the model is good for."
     click.echo(told(said))
 

@@ -1,4 +1,4 @@
-"""attentropy doctor: which kernel serves here, and why."""
+"""attentropy doctor: which kernel runs here, and why."""
 
 import json
 
@@ -10,7 +10,7 @@ from attentropy.core.language.speaking import told
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(as_json: bool) -> None:
-    """Say which kernel serves attention on this machine, and why."""
+    """Say which kernel computes attention on this machine, and why."""
     from attentropy.kernels.doctor import doctor
 
     health = doctor()

@@ -29,7 +29,7 @@ def command(scans: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Compare scans or training runs, head by head, without running a model.
 
     A, B, C are folders of `attentropy scan`, scan.json files, or runs of a Monitor by file or name;
-    the first one is what others are compared with.
+    the others are compared with the first one.
     """
     from attentropy.report import comparison_page
     from attentropy.scans.store import prepared, write_atomically

@@ -19,33 +19,38 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--to", required=True, type=click.IntRange(2), help="Tokens that it shall read.")
-@click.option("--trained", type=click.IntRange(2), help="Tokens that it was trained with.")
+@click.option("--to", required=True, type=click.IntRange(2), help="The number of tokens to read.")
+@click.option("--trained", type=click.IntRange(2), help="The trained length.")
 @click.option("--text", "texts", multiple=True, type=FILE, help="UTF-8 text to read; repeatable.")
 @click.option("--tokens", type=FILE, help="Token ids to read, a .npy file of integers.")
 @click.option("--windows", type=click.IntRange(1),
-              help="Texts of full length that judge; at least 3 by default.")  # fmt: skip
+              help="Texts of full length for the comparison; at least 3 by default.")  # fmt: skip
 @click.option("--finalists", default=3, show_default=True, type=click.IntRange(1),
-              help="Candidates that read all of them.")  # fmt: skip
+              help="Candidates that read all of these texts.")  # fmt: skip
 @click.option("--per-head/--no-per-head", default=True, show_default=True,
               help="Also fit one temperature for each head.")  # fmt: skip
 @click.option("--out", default="attentropy-extend", show_default=True, type=FILE, metavar="DIR",
               help="Where the results go.")  # fmt: skip
 @click.option("--export", "folder", type=FILE, metavar="DIR",
               help="Write the extended model as a transformers folder.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the stopped extension in --out.")
+@click.option("--resume", is_flag=True, help="Continue the stopped extension in --out.")
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
 @click.option("--threads", "count", type=click.IntRange(1), help="CPU threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
 @click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
-@click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code from the model folder.")
+@click.option(
+    "--allow-download",
+    is_flag=True,
+    help="Download MODEL from the hub if it is not on this machine.",
+)
 def command(model: str | None, **options: Any) -> None:
-    """Find what lets MODEL read --to tokens: positions, temperature, windows; tried on text.
+    """Find what lets MODEL read --to tokens: positions, temperature or windows, tried on text.
 
-    MODEL is what `attentropy scan` takes; without it the small model of attentropy is extended.
+    MODEL is as in `attentropy scan`; without it the small model that comes with attentropy is
+    extended.
     """
     from attentropy.cli.processes import team_of, writing_to
 
@@ -177,7 +182,7 @@ def show(found: "Extension", out: Path, lines: list[str]) -> None:
     Args:
         found: what was measured.
         out: the folder with its files.
-        lines: that use the choice, and the export.
+        lines: commands that use the choice and the export.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -204,7 +209,7 @@ def machine(found: "Extension", out: Path, lines: list[str]) -> dict[str, Any]:
     Args:
         found: what was measured.
         out: the folder with its files.
-        lines: that use the export.
+        lines: commands that use the export.
     """
     task = found.record.task
     return {

@@ -12,7 +12,7 @@ from attentropy.core.language.speaking import told
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="The HTML file; beside RUN by default."
+    "--out", type=click.Path(path_type=Path), help="The HTML file; next to RUN by default."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(name: str, out: Path | None, as_json: bool) -> None:

@@ -45,7 +45,7 @@ class _ScanCommand(click.Command):
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1),
               help="Windows of the longest length in a forward pass.")  # fmt: skip
 @click.option("--trained", type=click.IntRange(2), metavar="N",
-              help="The trained length, where the model does not say it.")  # fmt: skip
+              help="The trained length, if the model's files do not say it.")  # fmt: skip
 @click.option("--tokens-per-length", type=click.IntRange(2), metavar="N",
               help="Tokens read at each length (default: --batch windows).")  # fmt: skip
 @click.option("--quick", is_flag=True,
@@ -54,19 +54,23 @@ class _ScanCommand(click.Command):
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
 @click.option("--device-map", type=click.Choice(("auto", "cpu", "disk")),
-              help="Where weights stay until a layer runs.")  # fmt: skip
+              help="Where weights are kept until a layer runs.")  # fmt: skip
 @click.option("--tensor-parallel", is_flag=True,
-              help="Processes of torchrun share heads, not windows.")  # fmt: skip
+              help="Processes of torchrun share heads instead of windows.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.")
 @click.option("--out", default="attentropy-scan", show_default=True, type=FILE, metavar="DIR",
               help="Where the results go.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the stopped scan in --out.")
-@click.option("--compare", type=FILE, help="Another scan.json, to show beside this one.")
+@click.option("--resume", is_flag=True, help="Continue the stopped scan in --out.")
+@click.option("--compare", type=FILE, help="Another scan.json to compare with this one.")
 @click.option("--calibrate", is_flag=True, help="Also find and try scales that hold the entropy.")
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
 @click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that the model folder brings.")
-@click.option("--allow-download", is_flag=True, help="Fetch MODEL from the hub if it is not here.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code from the model folder.")
+@click.option(
+    "--allow-download",
+    is_flag=True,
+    help="Download MODEL from the hub if it is not on this machine.",
+)
 def command(model: str | None, **options: Any) -> None:
     """Scan MODEL's attention at several lengths and write a report.
 
@@ -185,7 +189,7 @@ def _stopped(out: Path) -> "Scan | None":
 
 
 def loading(listener: "Listener") -> Callable[[int, int], None]:
-    """Tells a listener of the tensors of a GGUF file while they are read.
+    """Report the tensors of a GGUF file to a listener while they are read.
 
     Args:
         listener: what shows it.
@@ -216,7 +220,7 @@ def parse(text: str) -> list[int]:
 
 
 def tokens_of(source: "Source", options: dict[str, Any]) -> "Tokens":
-    """What the model shall read, by the options `tokens` and `texts`; else the sample text.
+    """What the model reads, by the options `tokens` and `texts`; else the sample text.
 
     Args:
         source: the model, with its tokenizer.
@@ -264,7 +268,7 @@ def _load(argument: str, path: Path) -> "Scan":
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """So many CPU threads inside the block; None leaves them as they are."""
+    """Use this many CPU threads inside the block; None changes nothing."""
     import torch
 
     before = torch.get_num_threads()

@@ -20,11 +20,11 @@ TEXTS = ("texts", "prompt", "target", "generate", "image")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535))
 def command(what: str | None, host: str, port: int, **options: Any) -> None:
-    """Serve a local web page, read-only: of the scans and runs below DIR, or of MODEL.
+    """Serve a read-only local web page of the scans and runs below DIR, or of MODEL.
 
     Scans and runs are refreshed as they grow. MODEL, a transformers folder, a GGUF file or
-    package.module:factory, is kept in memory with one text, and the page shows any row of any
-    head at once; with a text and no MODEL, the small model that comes with attentropy.
+    package.module:factory, stays in memory with one text, and the page shows any row of any head at
+    once. With a text but no MODEL, this is the small model that comes with attentropy.
     """
     needs("attentropy serve", "serve", "uvicorn", "starlette")
     from attentropy.report.listening import serve
@@ -43,11 +43,11 @@ def command(what: str | None, host: str, port: int, **options: Any) -> None:
 
 
 def is_model(what: str | None, *, given: list[str]) -> bool:
-    """Is a model meant, and not a folder of scans and runs?
+    """Does the argument name a model, and not a folder of scans and runs?
 
     Args:
         what: the argument.
-        given: options that say what a model shall read.
+        given: options that say what a model reads.
     """
     from attentropy.scans.loading.sources import FACTORY
 
@@ -65,7 +65,7 @@ def _folder(what: str | None, host: str, options: dict[str, Any]) -> Any:
 
     given = [name.removesuffix("s") for name in TEXTS if options[name]]
     if given:
-        raise ScanError("{" + given[0] + "} is for a model, and {what} is none", what=what)
+        raise ScanError("{" + given[0] + "} is for a model, and {what} is not one", what=what)
     return application(Path(what or "."), host=host)
 
 

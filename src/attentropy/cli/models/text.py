@@ -11,6 +11,7 @@ import click
 
 from attentropy.cli.models.scan import DTYPES, FILE, threads
 from attentropy.core.language.speaking import told
+from attentropy.core.notebook.words import plural
 
 if TYPE_CHECKING:
     from attentropy.scans.loading.inputs import Tokens
@@ -26,21 +27,21 @@ READS = (
     click.option("--text", "texts", multiple=True, type=FILE,
                  help="UTF-8 text to read; repeatable."),
     click.option("--prompt", help="The text itself."),
-    click.option("--target", help="The text of the decoder, where an encoder reads the other."),
+    click.option("--target", help="The text of the decoder, in a model with encoder and decoder."),
     click.option("--generate", type=click.IntRange(1), metavar="N",
-                 help="Go on with the text by N tokens, the most likely ones."),
+                 help="Continue the text by N tokens, always the most likely one."),
     click.option("--image", type=FILE, help="A picture to read, for vision models."),
     click.option("--length", default=LONGEST, show_default=True, type=click.IntRange(2),
-                 metavar="N", help="Tokens to read at most."),
+                 metavar="N", help="The largest number of tokens to read."),
     click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
                  help="Precision of weights and activations."),
     click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0."),
     click.option("--threads", "cores", type=click.IntRange(1), help="CPU threads."),
     click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code."),
     click.option("--trust-remote-code", is_flag=True,
-                 help="Run code that the model folder brings."),
+                 help="Run code from the model folder."),
     click.option("--allow-download", is_flag=True,
-                 help="Fetch MODEL from the hub if it is not here."),
+                 help="Download MODEL from the hub if it is not on this machine."),
 )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def load(model: str | None, options: dict[str, Any]) -> "Source":
 
 
 def reading_of(source: "Source", options: dict[str, Any]) -> "TokenReading":
-    """What the model shall read: a picture, or the prompt, the files or the sample text.
+    """What the model reads: a picture, or the prompt, the files or the sample text.
 
     Args:
         source: the model, with its tokenizer.
@@ -169,7 +170,8 @@ def _show(view: "TextView", table: "TextTable", source: "Source", out: Path) -> 
     if view.generated:
         words = "".join(source.decode(row.token) for row in view.generated)
         click.echo(told(f"{len(view.generated):,} generated: {words}"))
-    click.echo(told(f"{len(table.tokens):,} tokens, weights of {len(table.looks)} heads"))
+    heads = plural(len(table.looks), "head")
+    click.echo(told(f"{len(table.tokens):,} tokens, weights of {heads}"))
     click.echo(told(f"Text: {out / 'text.html'}"))
 
 

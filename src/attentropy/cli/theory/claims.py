@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--id", "ids", multiple=True, help="Only this claim, e.g. '001-(61)'; repeatable.")
+@click.option(
+    "--id", "ids", multiple=True, help="Only this claim, for example '001-(61)'; repeatable."
+)
 @click.option("--source", "sources", multiple=True, help="Only 000 to 004, ID or REM; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(ids: tuple[str, ...], sources: tuple[str, ...], as_json: bool) -> None:

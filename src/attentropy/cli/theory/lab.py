@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.option("--quick", is_flag=True, help="The small configuration: under two minutes.")
 @click.option("--seeds", default="3", show_default=True,
-              help="How many seeds, from 0 on; or which ones, as 3,5,8 (one: 3,).")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where results go.")
+              help="The number of seeds, counted from 0, or the seeds themselves, "
+              "as in 3,5,8 (one seed: 3,).")  # fmt: skip
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Where the results go."
+)
 @click.option("--resume", is_flag=True, help="Complete a run that was interrupted.")
-@click.option("--model", help="Whose heads to take (noise, scales, extend): as MODEL of scan.")
+@click.option("--model", help="The model to use (noise, scales, extend), as MODEL of scan.")
 @click.option(
     "--tokens",
     type=click.Path(path_type=Path),
-    help="What it reads: ids in a .npy file, by default the sample text.",
+    help="Token ids for --model, a .npy file; by default the sample text.",
 )
 @click.option(
     "--text",
     type=click.Path(path_type=Path, exists=True),
-    help="What extrapolate/words learns: a file, or the .pod, .rst and .txt files of a folder.",
+    help="Text for extrapolate/words: a file, or a folder with .pod, .rst and .txt files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON only.")
 def command(

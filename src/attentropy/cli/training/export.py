@@ -24,13 +24,13 @@ GROUP = 50_000  # lines of a Parquet file that are held in memory
 
 @click.command()
 @click.argument("run")
-@click.option("--json", "kind", flag_value="json", help="A JSON list, one object per line of it.")
-@click.option("--csv", "kind", flag_value="csv", help="Comma-separated (default).")
-@click.option("--parquet", "kind", flag_value="parquet", help="Parquet; needs pyarrow.")
+@click.option("--json", "kind", flag_value="json", help="Write a JSON list, one object per line.")
+@click.option("--csv", "kind", flag_value="csv", help="Write comma-separated values (default).")
+@click.option("--parquet", "kind", flag_value="parquet", help="Write Parquet; needs pyarrow.")
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="The file, whose ending .json or .parquet says the form too; if not given "
-    "RUN.parquet for Parquet, else standard output.",
+    help="The file; its ending .json or .parquet also chooses the format. "
+    "By default RUN.parquet for Parquet, else standard output.",
 )  # fmt: skip
 def command(run: str, kind: str | None, out: Path | None) -> None:
     """Write all numbers of RUN (a name or a file) as a table."""

@@ -21,10 +21,10 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @click.command()
 @click.argument("run")
-@click.option("--once", is_flag=True, help="Show it once, and end.")
+@click.option("--once", is_flag=True, help="Show the table once, then stop.")
 @click.option("--every", default=2.0, show_default=True, type=click.FloatRange(0.01),
-              help="Seconds between looks.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the newest sample as JSON, and end.")
+              help="Seconds between updates.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the newest sample as JSON, then stop.")
 def command(run: str, once: bool, every: float, as_json: bool) -> None:
     """Follow RUN (a name or a file) in a live table; Ctrl-C ends it."""
     from attentropy.training import runstore

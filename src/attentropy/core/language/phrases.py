@@ -25,6 +25,7 @@ NUMBER = r"[-+−]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?(?: ± [0-9.]+)?%?|nan|inf|–"
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9-])")
 INSIDE = {"number": NUMBER, "word": r"\S+"}
 AREAS = ("commands", "sentences", "statistics", "page", "claims")
+ERRORS = "errors"  # not among AREAS: a phrase such as `{path} does not exist` fits too much
 
 
 class Phrases:
@@ -84,7 +85,7 @@ class Phrases:
 
 
 def _says(phrase: str) -> tuple[int, int]:
-    """How much a phrase says: characters outside of its places, then places for numbers alone."""
+    """How much a phrase says: characters outside its places, then places for numbers alone."""
     return len(PLACE.sub("", phrase)), sum(place[2] in INSIDE for place in PLACE.finditer(phrase))
 
 
@@ -110,7 +111,7 @@ def table(language: str, *areas: str) -> dict[str, str]:
 
     Args:
         language: such as "zh".
-        areas: of AREAS; all if none is given.
+        areas: of AREAS, or ERRORS; all of AREAS if none is given.
     """
     folder = files("attentropy.core.language") / language
     found: dict[str, str] = {}
@@ -121,9 +122,19 @@ def table(language: str, *areas: str) -> dict[str, str]:
 
 @cache
 def phrases(language: str) -> Phrases:
-    """All phrases of one language, read once.
+    """All phrases of one language but those of errors, read once.
 
     Args:
         language: such as "zh".
     """
     return Phrases(table(language))
+
+
+@cache
+def error_phrases(language: str) -> Phrases:
+    """The phrases of errors in one language, and those that errors quote, read once.
+
+    Args:
+        language: such as "zh".
+    """
+    return Phrases(table(language, "sentences", "commands", ERRORS))

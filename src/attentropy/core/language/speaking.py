@@ -1,4 +1,4 @@
-"""Which language is spoken: English, unless the command line or the environment says another."""
+"""Which language is used: English, unless the command line or the environment asks for another."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _spoken: ContextVar[str] = ContextVar("attentropy_language", default="en")
 
 
 def told(text: str) -> str:
-    """A text in the language that is spoken; English where nobody has translated it.
+    """A text in the language in use; English where there is no translation.
 
     Args:
         text: in English.
@@ -30,14 +30,32 @@ def told(text: str) -> str:
     return phrases(language)(text)
 
 
+def told_error(text: str) -> str:
+    """The message of an error in the language in use; English where there is no translation.
+
+    Args:
+        text: in English.
+
+    >>> with speaking("zh"):
+    ...     told_error("MODEL x does not exist")
+    'MODEL x 不存在'
+    """
+    language = spoken()
+    if language == "en":
+        return text
+    from attentropy.core.language.phrases import error_phrases
+
+    return error_phrases(language)(text)
+
+
 def spoken() -> str:
-    """The language that is spoken now, one of LANGUAGES."""
+    """The language in use, one of LANGUAGES."""
     return _spoken.get()
 
 
 @contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """Speak a language inside the block.
+    """Use a language inside the block.
 
     Args:
         language: one of LANGUAGES.
@@ -56,7 +74,7 @@ def speaking(language: str) -> Iterator[None]:
 
 
 def wanted(environment: Mapping[str, str] | None = None) -> str:
-    """The language that the environment asks for, as gettext reads it; "en" for all it lacks.
+    """The language that the environment asks for, as gettext reads it; "en" if there is none.
 
     Args:
         environment: variables by name; those of this process by default.

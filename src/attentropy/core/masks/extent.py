@@ -1,4 +1,4 @@
-"""The sizes that a mask is asked for, and indices into them.
+"""The sizes of a call that a mask must fit, and indices into it.
 
 Shape letters are those of attentropy.core.results.
 """

@@ -120,7 +120,7 @@ def padding(lengths: Tensor) -> Mask:
     """Show the first lengths[b] keys of batch entry b.
 
     Args:
-        lengths: integers [B], or one for every entry: the number of keys that are no padding.
+        lengths: integers [B], or one for every entry: the number of keys that are not padding.
 
     >>> print(padding(torch.tensor([2])).draw(2, 4))
     ##..

@@ -1,6 +1,6 @@
 """What a mask is: a predicate on indices, an interval of keys where it is one, numbers to add.
 
-Masks compose with `&`, `|` and `~`; `kinds` has the masks that are made of nothing else.
+Masks compose with `&`, `|` and `~`; `kinds` has the basic masks.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Mask:
         table: the bool tensor of a mask that is nothing else.
         added: numbers to add to the logits, broadcastable to [B,H,Q,K]; -inf hides a key beside
             those that the predicate hides.
-        either: two intervals, of which a key that is visible is in one at least; None for a mask
-            that is not made so.
-        made: how it is pickled: its name in attentropy.core.masks, or the function and the
-            arguments that make it.
+        either: two intervals; every visible key lies in at least one of them. None for a mask that
+            is not made of two.
+        made: how to pickle it: its name in attentropy.core.masks, or the function and the arguments
+            that make it.
     """
 
     predicate: Callable[[Where], Tensor]
@@ -150,7 +150,7 @@ class Mask:
         return f"Mask({self.name})"
 
     def fits(self, extent: Extent) -> None:
-        """Raise if the mask cannot serve this extent.
+        """Raise if the mask does not fit this extent.
 
         Args:
             extent: sizes and device of a call.
@@ -237,13 +237,13 @@ def _of_tensor(x: Tensor) -> Mask:
 
 
 def all_of(masks: Iterable[MaskLike | None]) -> Mask | None:
-    """The mask of the keys that all of some masks show; numbers to add are added up.
+    """The keys that every one of some masks shows; numbers to add are added up.
 
     Args:
         masks: anything that attend() takes as a mask; None hides nothing.
 
     Returns:
-        One mask, or None if nothing was given but None.
+        One mask, or None if every argument is None.
     """
     given = [as_mask(one) for one in masks if one is not None]
     return reduce(operator.and_, given) if given else None

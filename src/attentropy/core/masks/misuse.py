@@ -20,7 +20,7 @@ class Named(Protocol):
 
     @property
     def made(self) -> Any:
-        """How it is made again; its name in `attentropy` if that is a string."""
+        """How to make it again; its name in `attentropy` if that is a string."""
 
 
 _Self = TypeVar("_Self", bound=Named)
@@ -30,7 +30,7 @@ _Indices = ParamSpec("_Indices")
 def takes_indices(
     call: Callable[Concatenate[_Self, _Indices], Tensor],
 ) -> Callable[Concatenate[_Self, _Indices], Tensor]:
-    """Refuse a call of a mask without the four indices b, h, q and k.
+    """Raise if a mask is called without the four indices b, h, q and k.
 
     Args:
         call: the method that looks up indices.

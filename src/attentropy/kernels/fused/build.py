@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _renew() -> int:
-    """Build the libraries of older sources; a machine that cannot compile is no error."""
+    """Build the libraries of older sources; a machine without a compiler is not an error."""
     if unable() is not None:
         return _told([], f"nothing built: {unable()}", failed=False)
     changed = [isa for isa in ISAS if not is_current(isa)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attentropy.core.call import Call, Rows
 from attentropy.core.results import Attended, Stats
-from attentropy.core.states import RowState, merge, read, unread
+from attentropy.core.states import RowState, merge, read, rest_of, unread
 from attentropy.kernels.mass import receiving, shares
 
 OneInterval = Callable[[Call], Rows]
@@ -22,7 +22,7 @@ def attend(call: Call, one: OneInterval) -> Rows:
 
     Args:
         call: a resolved call, of one interval per row or of two.
-        one: gives the rows of a call of softmax attention whose mask is no predicate.
+        one: gives the rows of a call of softmax attention whose mask has no predicate.
     """
     parts = call.seen.in_two()
     if parts is None:
@@ -40,7 +40,7 @@ def attend(call: Call, one: OneInterval) -> Rows:
         stats.max_logit,
         stats.argmax,
         stats.collision,
-        log_l=whole.l.log().detach(),
+        log_l=rest_of(whole).log1p(),
         varentropy=stats.varentropy,
     )
 

@@ -26,7 +26,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def lacks(call: Call) -> str | None:
-    """What the call needs that this kernel has not, in words; None if it can serve.
+    """What the call needs and this kernel lacks, in words; None if it can serve.
 
     Args:
         call: a resolved call.

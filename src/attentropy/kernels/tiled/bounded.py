@@ -18,7 +18,7 @@ from attentropy.core.call import Call
 from attentropy.core.states import blind, pivot
 from attentropy.core.weights import Gumbel
 from attentropy.kernels.tiled import tiles
-from attentropy.kernels.tiled.means import Means, collect, largest, moments, without_blind
+from attentropy.kernels.tiled.means import Means, collect, largest, moments, rest, without_blind
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler, dropped, logits, mix
 
 BIT = math.log(2.0)
@@ -58,18 +58,16 @@ def _size(x: Tensor) -> float:
 
 def rows(tiler: Tiler, *, bound: float) -> Means:
     """Means of all rows; `tiler` gives products in bits."""
-    near = bound <= _NEAR
-    m, l, t, spread, norm, out, argmax = collect(tiler, partial(_block, tiler, near=near))
-    m, t, spread, top = m * BIT, t.mul_(BIT), spread.mul_(BIT**2), l.reciprocal()
-    if near:
-        alone = tiler.call.visible == 1  # such rows have no entropy at all
-        top = m.exp().mul_(top).clamp_(max=1.0).masked_fill_(alone, 1.0)
-    found = Means(m, top, t, spread, norm.div_(l), out, argmax)
+    m, more, t, spread, norm, out, argmax = collect(
+        tiler, partial(_block, tiler, near=bound <= _NEAR)
+    )
+    m, t, spread = m * BIT, t.mul_(BIT), spread.mul_(BIT**2)
+    found = Means(m, more, t, spread, norm, out, argmax)
     return without_blind(found) if m.isneginf().any() else found
 
 
 def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
-    """m, l, t / l, u / l, the root of c, o / l and the key of m, in bits, of a block of rows."""
+    """Means of a block of rows in bits."""
     ranges = tiler.key_ranges(block)
     if not ranges:
         b, h, r = block.count
@@ -87,7 +85,8 @@ def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
         z.sub_(pivot(m)[..., None])  # means about 0 would lose digits
     if tiler.hides:
         z.clamp_(min=-1e4)  # e is 0 there; 0 * -inf would be NaN
+    more = rest(e, argmax, l)
     t, spread = moments(tiler, z, e, l)
     if keys.start:
         argmax.add_(keys.start)
-    return m, l, t, spread, norm, o.div_(l[..., None]), argmax
+    return m, more, t, spread, norm.div_(l), o.div_(l[..., None]), argmax

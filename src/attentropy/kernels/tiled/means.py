@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attentropy.core.states import RowState
+from attentropy.core.states import RowState, rest_of, spread_of
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler
 
 _CHUNK = 128
@@ -15,37 +15,50 @@ _CHUNK = 128
 class Means(NamedTuple):
     """A row state in terms of p = softmax(s), which saves passes.
 
-    m, the largest p = 1/l, the mean of s - m, the variance of s, the norm of p, the mean of v, the
-    key of m.
+    m, rest = l - 1, the mean of s - m, the variance of s, the norm of p, the mean of v, the key
+    of m.
     """
 
     m: Tensor
-    top: Tensor
+    rest: Tensor
     t: Tensor
     spread: Tensor
     norm: Tensor
     o: Tensor
     argmax: Tensor
 
-    def total(self) -> Tensor:
-        """l, the sum of e^(s-m)."""
-        return self.top.reciprocal().masked_fill_(self.top == 0, 0.0)
-
     def state(self) -> RowState:
         """The row state, for merging."""
-        l, argmax = self.total(), self.argmax
+        l, argmax = 1 + self.rest, self.argmax
         u, c = l * torch.addcmul(self.spread, self.t, self.t), (l * self.norm).square_()
         visible = torch.zeros_like(argmax)  # the call counts them
-        return RowState(self.m, l, l * self.t, u, c, l[..., None] * self.o, visible, argmax)
+        o, spread = l[..., None] * self.o, l * self.spread
+        return RowState(self.m, l, l * self.t, u, c, o, visible, argmax, self.rest, spread)
 
     @classmethod
     def of(cls, state: RowState) -> "Means":
         """The means of a row state."""
-        m, l, t, u, c, o, _, argmax = state
+        m, l, t, _, c, o, _, argmax, *_ = state
         top = l.reciprocal().masked_fill_(l == 0, 0.0)
-        mean = t * top
-        spread = torch.addcmul(u * top, mean, mean, value=-1.0).clamp_(min=0.0)
-        return cls(m, top, mean, spread, c.sqrt() * top, o * top[..., None], argmax)
+        spread, out = spread_of(state) * top, o * top[..., None]
+        return cls(m, rest_of(state), t * top, spread, c.sqrt() * top, out, argmax)
+
+
+def rest(weights: Tensor, argmax: Tensor, total: Tensor | float) -> Tensor:
+    """l - 1: the sum of each row of weights without the largest, over the largest.
+
+    Args:
+        weights: [...,K], not below 0.
+        argmax: the key of the largest, [...].
+        total: the sum of the row.
+    """
+    top = weights.gather(-1, argmax[..., None])[..., 0]
+    others = total - top
+    one_hot = others < top / 8  # nearly: the difference has lost digits
+    if one_hot.any():
+        rows = weights[one_hot].scatter_(-1, argmax[one_hot][..., None], 0.0)
+        others[one_hot] = rows.sum(-1)
+    return others.div_(top)
 
 
 def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -63,9 +76,9 @@ def collect(tiler: Tiler, compute: Callable[[RowBlock], tuple[Tensor, ...]]) -> 
 def without_blind(rows: Means) -> Means:
     """Rows that see nothing of a tile are the identity, not 0/0."""
     unseen = rows.m.isneginf()
-    top, t, spread, norm = (x.masked_fill(unseen, 0.0) for x in rows[1:5])
-    o = rows.o.masked_fill(unseen[..., None], 0.0)
-    return Means(rows.m, top, t, spread, norm, o, rows.argmax.masked_fill(unseen, -1))
+    t, spread, norm = (x.masked_fill(unseen, 0.0) for x in rows[2:5])
+    rest, o = rows.rest.masked_fill(unseen, -1.0), rows.o.masked_fill(unseen[..., None], 0.0)
+    return Means(rows.m, rest, t, spread, norm, o, rows.argmax.masked_fill(unseen, -1))
 
 
 def moments(

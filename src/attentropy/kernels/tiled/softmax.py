@@ -22,7 +22,7 @@ from attentropy.kernels.softmax_results import SoftmaxResults
 from attentropy.kernels.tiled import bounded, rowwise, sums
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
-from attentropy.kernels.tiled.means import Means, collect, largest, moments, without_blind
+from attentropy.kernels.tiled.means import Means, collect, largest, moments, rest, without_blind
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
     Tiler,
@@ -39,7 +39,7 @@ name = "streaming"
 
 
 def lacks(call: Call) -> str | None:
-    """What the call needs that this kernel has not, in words; None if it can serve.
+    """What the call needs and this kernel lacks, in words; None if it can serve.
 
     It serves every call but those that need gradients of the weights themselves.
     """
@@ -109,7 +109,7 @@ def _results(rows: Means, tiler: Tiler) -> SoftmaxResults:
         t, spread, collision = (x.masked_fill(lost, torch.nan) for x in (t, spread, collision))
         out = out.masked_fill(lost[..., None], torch.nan)
         argmax = torch.where(lost, first_seen(tiler), argmax)
-    log_l = rows.total().masked_fill_(visible == 0, 1.0).log_()
+    log_l = rows.rest.masked_fill(visible == 0, 0.0).log1p_()
     lse = torch.where(m.isinf(), m, m + log_l)
     entropy = log_l - t
     spread = spread.masked_fill(entropy == 0, 0.0)
@@ -136,14 +136,14 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     base = pivot(m) if tiler.hides else m
     z = s.sub_(base[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))
-    top = p.gather(-1, argmax[..., None])[..., 0]
+    more = rest(p, argmax, 1.0)
     factors = dropped(tiler, block, keys)
     o = mix(p if factors is None else p * factors, tiler, block, keys)
     norm = torch.linalg.vector_norm(p, dim=-1)
     if tiler.hides:
         z.clamp_(min=-1e4)  # p is 0 there; 0 * -inf would be NaN
     t, spread = moments(tiler, z, p, 1.0)
-    found = Means(m, top, t, spread, norm, o, argmax.add_(keys.start))
+    found = Means(m, more, t, spread, norm, o, argmax.add_(keys.start))
     return without_blind(found) if tiler.hides else found
 
 

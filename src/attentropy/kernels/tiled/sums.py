@@ -1,4 +1,4 @@
-"""Weights that are no probabilities, over tiles: f(s) summed, then normalised outside.
+"""Weights that are not probabilities, over tiles: f(s) summed, then normalised outside.
 
 One pass gives o = sum f v, n1 = sum |f| and n2 = sqrt(sum f^2); output, mass and the root of the
 collision are o / size, n1 / size and n2 / size with size = 1, visible, n1 or n2, in plain autograd.

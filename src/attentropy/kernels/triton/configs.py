@@ -152,6 +152,12 @@ SAFE: Rows = {
 }
 """The second launch, for rows that are not finite."""
 
+SPREAD: dict[bool, Rows] = {
+    False: dict.fromkeys(WIDTHS, TileSizes(64, 64, 4, 2)) | {256: TileSizes(64, 32, 4, 2)},
+    True: dict.fromkeys(WIDTHS, TileSizes(64, 32, 4, 1)) | {256: TileSizes(32, 16, 2, 1)},
+}
+"""Varentropy about the mean, for rows in which it lost digits; by whether inputs are float32."""
+
 
 def tile_sizes(
     kernel: str, *, arch: int, width: int, precise: bool = False, laden: bool = False
@@ -159,7 +165,7 @@ def tile_sizes(
     """The tile sizes of a kernel.
 
     Args:
-        kernel: "forward", "bare forward", "queries", "keys", "decode" or "safe".
+        kernel: "forward", "bare forward", "queries", "keys", "decode", "safe" or "spread".
         arch: compute capability of the GPU, such as 80 or 90.
         width: padded width of the heads.
         precise: whether inputs are float32.
@@ -167,6 +173,8 @@ def tile_sizes(
     """
     if kernel == "safe":
         return SAFE[width]
+    if kernel == "spread":
+        return SPREAD[precise][width]
     if precise or laden:
         sweep = kernel.removeprefix("bare ")
         return (PRECISE[laden] if precise else LADEN)[sweep][width]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attentropy.kernels.triton.configs import INTERPRETED, TileSizes
-from attentropy.kernels.triton.device.mode import interpreting
+from attentropy.kernels.triton.mode import interpreting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def best_sizes(kernel: str, *, arch: int, width: int, precise: bool, laden: bool
     """The measured tile sizes if the file has them, else those of the table.
 
     Args:
-        kernel: "forward", "queries", "keys", "decode" or "safe".
+        kernel: "forward", "bare forward", "queries", "keys", "decode", "safe" or "spread".
         arch: compute capability of the GPU, such as 80 or 90.
         width: padded width of the heads.
         precise: whether inputs are float32.
@@ -46,7 +46,7 @@ def best_sizes(kernel: str, *, arch: int, width: int, precise: bool, laden: bool
 
 
 def load(path: Path) -> list[MeasuredTiles]:
-    """The entries of a file; raises with its name if it is no such file.
+    """The entries of a file; raises with its name if it is not such a file.
 
     Args:
         path: of the file.

@@ -28,16 +28,7 @@ def plan_backward(
     each row), bias and relative as far as they are needed.
     """
     found = empty_gradients(problem, needs)
-    curved = any(grads.get(name) is not None for name in ("entropy", "varentropy"))
-    slopes = Slopes(
-        lse=written.lse,
-        m=written.max_logit,
-        log_l=written.log_l,
-        shift=torch.empty_like(written.lse),
-        linear=torch.empty_like(written.lse) if curved else None,
-        square=_contiguous(grads.get("varentropy")),
-        collision=_contiguous(grads.get("collision")),
-    )
+    slopes = empty_slopes(written, grads)
     dout = grads.get("out")
     dout = written.out.new_zeros(1, 1, 1, 1) if dout is None else dout
     shared = {**problem.shared(), "dout": view(dout, written.out.shape), "slopes": slopes}
@@ -49,6 +40,23 @@ def plan_backward(
     if problem.hides:
         launches += [plan_again(problem, sweep) for sweep in sweeps]
     return launches, found
+
+
+def empty_slopes(written: SoftmaxResults, grads: Grads) -> Slopes:
+    """Room for the coefficients of the rows, as far as gradients flow."""
+
+    def room(*names: str) -> Tensor | None:
+        flows = any(grads.get(name) is not None for name in names)
+        return torch.empty_like(written.lse) if flows else None
+
+    return Slopes(
+        level=torch.empty_like(written.lse),
+        m=written.max_logit,
+        shift=torch.empty_like(written.lse),
+        linear=room("entropy", "varentropy"),
+        square=room("varentropy"),
+        collision=room("collision"),
+    )
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:
@@ -72,8 +80,11 @@ def plan_coefficients(
         "out": written.out,
         "dout": None if dout is None else view(dout, written.out.shape),
         "slopes": slopes,
+        "base": written.log_l if problem.acting else written.lse,
         "dlse": _contiguous(grads.get("lse")),
         "dentropy": _contiguous(grads.get("entropy")),
+        "dvarentropy": _contiguous(grads.get("varentropy")),
+        "dcollision": _contiguous(grads.get("collision")),
         "entropy": written.entropy,
         "varentropy": written.varentropy,
         "collision": written.collision,

@@ -10,6 +10,7 @@ from attentropy.kernels.softmax_results import SoftmaxResults, empty
 from attentropy.kernels.triton.configs import ROWWISE
 from attentropy.kernels.triton.device.decode import join
 from attentropy.kernels.triton.device.forward import forward
+from attentropy.kernels.triton.device.spread import spread
 from attentropy.kernels.triton.device.views import Partial
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.problem import Problem, padded
@@ -26,7 +27,8 @@ BITS = {"entropy": 1, "varentropy": 2, "collision": 4, "argmax": 8}
 def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     """One sweep; for few queries one per share of the keys, and the merge of their states.
 
-    Then the sweep once more, over rows that are not finite: most often over none.
+    Then the sweep once more, over rows that are not finite, and varentropy once more, of rows in
+    which it lost digits: most often over none.
     """
     B, H, Q = problem.rows
     decoding = Q <= FEW_QUERIES
@@ -60,12 +62,27 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     again = {**args, **whole, **problem.again()}
     safe = problem.tiles("safe")
     launches.append(Launch(kernel=forward, args=again, tiles=safe, programs=blocks))
+    if wanted & BITS["varentropy"]:
+        launches.append(plan_spread(problem, args))
     return launches, written
 
 
 def wanted_of(asked: frozenset[str]) -> int:
-    """The statistics that are asked for, as bits."""
+    """The statistics that are asked for, as bits; varentropy and its gradient take entropy."""
+    asked = asked | {"entropy"} if "varentropy" in asked else asked
     return sum(bit for name, bit in BITS.items() if name in asked)
+
+
+def plan_spread(problem: Problem, args: dict[str, Any]) -> Launch:
+    """Sum varentropy about the mean, where that is marked."""
+    B, H, Q = problem.rows
+    names = [name for name in spread.arg_names if name in args]
+    return Launch(
+        kernel=spread,
+        args={name: args[name] for name in names},
+        tiles=problem.tiles("spread"),
+        programs=lambda n: B * H * triton.cdiv(Q, n),
+    )
 
 
 def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:

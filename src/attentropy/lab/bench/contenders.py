@@ -30,7 +30,7 @@ class BenchCase(NamedTuple):
         causal: hides keys after the query.
         backward: measures the gradients too.
         queries: number of queries; 0 is one per key.
-        window: keys that a query sees, itself included; 0 is no window.
+        window: keys that a query sees, itself included; 0 means no window.
         device: "cpu" or "cuda".
     """
 

@@ -1,4 +1,4 @@
-"""Contenders of a GPU, and what the GPU says of its memory and its name.
+"""Contenders on a GPU, and the memory and name of the GPU.
 
 FlexAttention and the named backends of torch's attention give no entropy.
 """
@@ -102,7 +102,7 @@ def describe() -> dict[str, str]:
 
 
 def predicted(case: BenchCase) -> float | None:
-    """Seconds that the model of the card predicts for the Triton kernel; None if it knows not.
+    """Seconds that the model of the card predicts for the Triton kernel; None if it is unknown.
 
     Args:
         case: shape, precision and mask.

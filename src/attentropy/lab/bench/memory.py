@@ -1,4 +1,4 @@
-"""Peak memory of a call beyond what was there before, from the operating system."""
+"""Peak memory of a call above the level before it, from the operating system."""
 
 import gc
 import threading
@@ -10,7 +10,7 @@ _STATUS = Path("/proc/self/statm")
 
 
 def peak_extra(call: Callable[[], None]) -> float | None:
-    """MiB at the peak of a call above the level before it; None where /proc is not there.
+    """MiB at the peak of a call above the level before it; None without /proc.
 
     Args:
         call: what is measured.

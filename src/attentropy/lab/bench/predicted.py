@@ -1,10 +1,11 @@
-"""What the speed model says of the GPU kernel: as rows of a table, and as seconds of a case."""
+"""Predictions of the speed model for the GPU kernel: rows of a table, and seconds of a case."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from attentropy.core.errors import ArgumentError
+from attentropy.kernels.triton.ahead.cases import FEATURES, PLAIN
 from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.ahead.model.prediction import (
     PRODUCTS,
@@ -33,6 +34,29 @@ def architectures(names: str) -> list[int]:
     return [known[name] for name in found]
 
 
+LADEN = ("float bias", "bool mask", "relative bias", "dropout", "softcap")
+"""Calls that read, draw or compute something for every pair of query and key."""
+
+
+def calls(names: str) -> list[str]:
+    """Kinds of calls of names as in "causal,float bias"; "all" is causal and every laden one.
+
+    Args:
+        names: separated by commas.
+
+    >>> calls("causal, dropout")
+    ['causal', 'dropout']
+    """
+    if names.strip() == "all":
+        return [PLAIN, *LADEN]
+    known = [PLAIN, *(name for name in FEATURES if "," not in name)]
+    found = [name.strip() for name in names.split(",")]
+    for name in found:
+        if name not in known:
+            raise ArgumentError("calls", f"all, or names out of {known}", repr(name))
+    return found
+
+
 def whole(numbers: str) -> list[int]:
     """Whole numbers of a text as "64,128".
 
@@ -46,22 +70,28 @@ def whole(numbers: str) -> list[int]:
 
 
 def planned(
-    archs: Sequence[int], *, widths: Sequence[int], dtypes: Sequence[str]
+    archs: Sequence[int],
+    *,
+    widths: Sequence[int],
+    dtypes: Sequence[str],
+    features: Sequence[str] = (PLAIN,),
 ) -> list[Callable[[], SpeedPrediction]]:
-    """One prediction for each architecture, dtype, width and kernel, to be made when called.
+    """One prediction for each architecture, dtype, width, call and kernel, to be made when called.
 
     Args:
         archs: compute capabilities.
         widths: of the heads.
         dtypes: names of dtypes.
+        features: kinds of calls.
     """
     dtypes = [name.strip() for name in dtypes]
     cases = [(a, d, w) for a in archs for d in dtypes for w in widths]
     for arch, dtype, width in cases:
         check(arch=arch, width=width, dtype=dtype)
     return [
-        partial(predict, kernel, arch=arch, width=width, dtype=dtype)
+        partial(predict, kernel, arch=arch, width=width, dtype=dtype, feature=feature)
         for arch, dtype, width in cases
+        for feature in features
         for kernel in PRODUCTS
     ]
 

@@ -1,7 +1,7 @@
 """Measure contenders against the first of them: interleaved, alternating order, medians.
 
-A case is refused if a contender disagrees with the float64 reference beyond what torch's own
-attention allows itself.
+A case is refused if a contender differs from the float64 reference by more than torch's own
+attention does.
 """
 
 import statistics
@@ -53,7 +53,7 @@ def measure(
         repeat: largest number of rounds.
         memory: measures peak memory too.
         seconds: time after which no further round starts.
-        only: names of contenders to keep beside sdpa; all if empty.
+        only: names of contenders to keep besides sdpa; all if empty.
         missing: called with a sentence for each contender that this GPU cannot run.
     """
     on_card = case.device == "cuda"

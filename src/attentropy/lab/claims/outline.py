@@ -1,7 +1,7 @@
-"""The source documents section by section: what does each section here, and what it says itself.
+"""The source documents section by section: what implements each section, and its sentences.
 
-outline.json is the one list: documents with their titles, sections with their headings, what does
-each of them, and the sentence that each claim quotes. The page of sections and the quotations on
+outline.json is the one list: documents with their titles, sections with their headings, what
+implements them, and the sentence that each claim quotes. The page of sections and the quotations on
 the page of claims are written from it.
 
 >>> quoted("001-(61)").section
@@ -20,8 +20,8 @@ class DocumentSection(NamedTuple):
     Attributes:
         title: its heading, as given.
         about: the same in a few English words.
-        by: what does it here: names of this library ("at.attend", "theory.noise.predict"), commands
-            ("attentropy lab noise") or pages ("page:kernel.md").
+        by: what implements it here: names of this library ("at.attend", "theory.noise.predict"),
+            commands ("attentropy lab noise") or pages ("page:kernel.md").
         quotes: sentences by the id of the claim that rests on them.
     """
 
@@ -35,7 +35,7 @@ class SourceDocument(NamedTuple):
     """A document.
 
     Attributes:
-        key: with which the ids of its claims begin.
+        key: the beginning of the ids of its claims.
         title: as given.
         address: where it was published; empty if that is not known.
         about: its subject in a few English words.
@@ -88,7 +88,7 @@ def quoted(id_: str) -> Quoted | None:
 
 
 def done_by() -> dict[str, list[tuple[str, str]]]:
-    """What does something, and the (title of the document, heading) of the sections it does."""
+    """Each implementation, with the (document title, heading) of the sections it implements."""
     found: dict[str, list[tuple[str, str]]] = {}
     for document in documents():
         for section in document.sections:

@@ -148,7 +148,7 @@ def refuted(claimed: Any, corrected: Any, /, **numbers: Any) -> ClaimResult:
     """Verdict on a statement that the audit calls false.
 
     Args:
-        claimed: does the statement survive the test?
+        claimed: does the statement pass the test?
         corrected: does its correction?
         numbers: what was measured.
     """

@@ -1,4 +1,4 @@
-"""The page from every section of the documents to what does it here, and back.
+"""The page that links every section of the documents to its implementation, and back.
 
 python -m attentropy.lab.claims.sections_page [docs]
 

@@ -93,7 +93,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("stopped; the same command continues from the last checkpoint", file=sys.stderr)
         return 130
     return 0
 

@@ -1,7 +1,7 @@
 """A byte-level causal language model small enough to ship, trained at length 128.
 
 Half of the heads of a layer turn queries and keys by rotary angles (they learn to look at
-the previous byte), the other half know no positions (they learn to look things up). All
+the previous byte), the other half have no positions (they learn to look things up). All
 angles are fast: no wavelength exceeds the trained length, so longer texts show no angle
 that training did not, and what changes with length is only the number of keys. Queries and
 keys are normalised, which bounds the logits: what a head finds among 128 keys drowns among 1024
@@ -179,7 +179,7 @@ def save_model(model: EmbeddedModel, path: Path, notes: dict[str, Any]) -> None:
     Args:
         model: what to write.
         path: of the safetensors file.
-        notes: what to say of its making.
+        notes: how it was made.
     """
     from safetensors.torch import save_file
 

@@ -194,7 +194,7 @@ def _shares(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
 
 
 def count_losses(train: bytes, held_out: bytes) -> tuple[float, float]:
-    """Losses of byte and byte-pair frequencies (add 1/256), as anything learned must beat.
+    """Losses of byte and byte-pair frequencies (add 1/256), which a trained model must beat.
 
     Args:
         train: text whose frequencies are counted.

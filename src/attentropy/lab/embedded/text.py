@@ -30,7 +30,7 @@ class TextUnavailableError(AttentropyError):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text to learn from and text to be judged on, with where both come from."""
+    """Text to learn from and text for judging, and the source of both."""
 
     train: bytes
     held_out: bytes

@@ -81,7 +81,7 @@ def rates(config: AlarmsConfig, regime: str) -> list[float]:
 
     Args:
         config: sizes of the experiment.
-        regime: HEALTHY, FAST, DIVERGING, STEEP, or one of the latter clipped.
+        regime: HEALTHY, FAST, DIVERGING, STEEP, or a clipped DIVERGING or STEEP.
     """
     steps = range(1, config.steps + 1)
     if regime in (STEEP, STEEP_CLIPPED):
@@ -115,7 +115,7 @@ class Course:
 
     Attributes:
         losses: of every step.
-        alerts: what the monitor told of.
+        alerts: the alerts of the monitor.
         top: the largest logit of all samples.
     """
 
@@ -130,7 +130,7 @@ def train(config: AlarmsConfig, kind: str, regime: str, seed: int) -> Course:
     Args:
         config: sizes of the experiment.
         kind: of model.
-        regime: HEALTHY, FAST, DIVERGING, STEEP, or one of the latter clipped.
+        regime: HEALTHY, FAST, DIVERGING, STEEP, or a clipped DIVERGING or STEEP.
         seed: of weights and data.
     """
     torch.manual_seed(seed)
@@ -265,7 +265,7 @@ def conclude(results: RunResults) -> list[str]:
         if len(runs):
             lines.append(_clipped(runs, results.where(regime=clipped), plain))
     most = max(row["repeats"] for row in results)
-    return [*lines, f"No head is told of more than {most:.0f} times by one alarm in one run."]
+    return [*lines, f"No head is reported more than {most:.0f} times by one alarm in one run."]
 
 
 def _healthy(rows: RunResults, seeds: str) -> str:

@@ -1,7 +1,7 @@
 """dynamics: the entropy of every layer and head while a small language model learns.
 
 The model trains under the library's Monitor; entropies, logits and losses of training are read off
-its run store. Only the loss on unseen text is measured beside it.
+its run store. Only the loss on unseen text is measured separately.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""init: entropy, gradients and trainability at birth, by initialisation, width and scaling."""
+"""init: entropy, gradients and trainability at the start, by initialisation, width and scaling."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""positions: how loud may positions be? Uniform, useful, collapsed; with and without content."""
+"""positions: how strong may positions be? Uniform, useful, collapsed; with and without content."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

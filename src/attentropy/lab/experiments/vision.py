@@ -246,7 +246,7 @@ def conclude(results: RunResults) -> list[str]:
         *lines,
         "Theory: copying all keys leaves every softmax average as it is and raises the entropy by "
         f"log({far // near}) = {math.log(far / near):.2f} nats (measured: {rise - here:+.2f}), "
-        "which is no loss of focus: with places copied too, 1/sqrt d answers as at the trained "
+        "which is not a loss of focus: with places copied too, 1/sqrt d answers as at the trained "
         "length, and rules that hold the entropy move away from it. What the other pictures lose "
         "under 1/sqrt d they lose to grey values and places that training never showed, not to the "
         "number of keys.",

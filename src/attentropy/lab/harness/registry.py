@@ -1,4 +1,4 @@
-"""Which experiments are there? Names and where they live; a file is imported when it is used."""
+"""The list of experiments: names and files; a file is imported when it is used."""
 
 import difflib
 from importlib import import_module

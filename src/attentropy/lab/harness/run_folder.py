@@ -19,7 +19,7 @@ PLAN, RESULTS, TABLE, SUMMARY = "config.json", "results.json", "results.csv", "s
 
 
 class RunFolderError(AttentropyError):
-    """A directory cannot take the results of this run."""
+    """This directory cannot hold the results of this run."""
 
 
 class RunFolder:

@@ -63,7 +63,7 @@ class RunPlan:
         return [Unit(condition, seed) for condition in conditions for seed in self.named_seeds]
 
     def record(self) -> dict[str, Any]:
-        """Everything that decides the numbers, as JSON gives it back."""
+        """Everything that decides the numbers, in JSON types."""
         about = {
             "experiment": self.experiment.name,
             "quick": self.quick,

@@ -1,4 +1,4 @@
-"""A run in Markdown: what was run, what came out (mean ± standard deviation), what it shows."""
+"""A run in Markdown: what was run, the results (mean ± standard deviation), what they show."""
 
 from typing import Any
 

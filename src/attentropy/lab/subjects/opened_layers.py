@@ -104,7 +104,7 @@ def _table(layer: AttentionLayer, n: int) -> Tensor | None:
 
 
 class ClippedRotary(nn.Module):
-    """A rotary layer that sees every key, those `reach` or more away as if they were at `reach`.
+    """A rotary layer that treats keys `reach` or more away as if they were at `reach`.
 
     No distance is new to a model trained on more than `reach` tokens, so that what is lost at
     greater lengths is lost to the number of keys. Near keys, those far behind and those far ahead

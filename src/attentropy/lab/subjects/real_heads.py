@@ -35,7 +35,7 @@ class Given:
         model: any model that at.watch() can watch.
         tokens: ids of a text that it reads, one row.
         name: of the model in results.
-        longest: largest number of tokens that the model takes; None is no limit.
+        longest: largest number of tokens that the model takes; None means no limit.
         encode: a string to ids, for experiments that ask questions; None if there is none.
     """
 

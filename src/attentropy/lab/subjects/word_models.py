@@ -117,7 +117,7 @@ class Lamb(torch.optim.Optimizer):
         """Change every weight once.
 
         Args:
-            closure: not taken.
+            closure: not supported.
         """
         for group in self.param_groups:
             for weight in group["params"]:

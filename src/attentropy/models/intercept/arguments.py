@@ -1,9 +1,8 @@
-"""What the running modules were called with: it tells padding, and where keys come from.
+"""The arguments of the running modules: they show padding, and where keys come from.
 
-Padding is what the caller says is padding: an `attention_mask` [B,N], 0 at padding, or a
-`key_padding_mask` [B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without
-positive numbers is added to logits, and tells of nothing. Where nothing says so, all rows count,
-whatever keys they see.
+The caller says what is padding: an `attention_mask` [B,N], 0 at padding, or a `key_padding_mask`
+[B,N] as torch.nn has it, True at padding. An `attention_mask` of a layer without positive numbers
+is added to logits, and says nothing about padding. Where no argument marks padding, all rows count.
 """
 
 from collections.abc import Iterator
@@ -64,7 +63,7 @@ def argument(owner: "Owner", name: str) -> Any:
 
 
 def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor | None:
-    """Queries that are no padding, bool [B,1,Q]; None if all count.
+    """Queries that are not padding, bool [B,1,Q]; None if all count.
 
     Args:
         batch: number of sequences.
@@ -89,7 +88,7 @@ def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor
 
 
 def _padding_mask(owner: "Owner") -> tuple[str, Tensor] | None:
-    """The mask [B,N] that may tell one module which tokens are padding, and its name."""
+    """The mask [B,N] that can show one module which tokens are padding, and its name."""
     for name in owner.padding:
         mask = argument(owner, name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
@@ -100,7 +99,7 @@ def _padding_mask(owner: "Owner") -> tuple[str, Tensor] | None:
 def _real(
     owner: "Owner", name: str, mask: Tensor, batch: int, queries: int, step: bool
 ) -> tuple[bool, Tensor | None]:
-    """Does a mask tell padding, and the queries that are none; worked out once for all layers."""
+    """Whether a mask shows padding, and the queries that are not; found once for all layers."""
     sizes = batch, queries, step
     compiling = torch.compiler.is_compiling()
     if not compiling and sizes in owner.real:
@@ -116,7 +115,7 @@ def _real(
 
 
 def _tokens(owner: "Owner", name: str, mask: Tensor) -> Tensor | None:
-    """Tokens [B,N] that are no padding; None if the mask does not tell them."""
+    """Tokens [B,N] that are not padding; None if the mask does not show them."""
     if name in PADDED:
         return ~mask if mask.dtype == torch.bool else mask == 0
     return None if not owner.is_model and _is_added(mask) else mask != 0
@@ -144,7 +143,7 @@ def _fitted(real: Tensor, batch: int, queries: int, *, step: bool) -> Tensor | N
 
 
 def from_elsewhere(queries: int, keys: int) -> bool | None:
-    """Are keys computed from another input than queries? None if the arguments do not tell.
+    """Are keys computed from another input than queries? None if the arguments do not show it.
 
     Args:
         queries: number of queries.

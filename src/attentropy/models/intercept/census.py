@@ -1,9 +1,9 @@
-"""What attention really ran: every operator of one forward pass, seen below all Python.
+"""Which attention ran: all operators of one forward pass, seen below Python.
 
-Functions that are bound early, or that compute a softmax in other ways, pass by what is patched.
-The first forward pass of each kind therefore runs under a Census, which sees the operators of
-torch. It finds attention that nobody recorded, and follows the weights of each softmax: those that
-are never summed over keys in a matrix product are no attention. Of a module that is given two
+Functions that are bound early, or that compute a softmax in other ways, avoid the patches. The
+first forward pass of each kind therefore runs under a Census, which sees the operators of torch. It
+finds attention that was not recorded, and follows the weights of each softmax: those that are never
+summed over keys in a matrix product are not attention. Of a module that is given two
 sequences it finds out whether queries and keys are computed from the same one.
 """
 
@@ -30,7 +30,7 @@ CARRY = {
     "_unsafe_view", "as_strided", "slice_scatter", "select_scatter", "index_put", "index_put_",
     "flip", "roll", "clamp", "relu",
 }  # fmt: skip
-MOST_SINKS = 16  # columns that may be joined to logits and be no keys
+MOST_SINKS = 16  # columns that may be joined to logits without being keys
 QUOTIENTS = ("div", "div_", "mul")
 ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
 
@@ -51,7 +51,7 @@ class Softmaxed:
         span: the most that a product with values may sum over.
         record: records it; None if it slipped by.
         way: what tells softmax calls of the module apart.
-        sinks: columns in front of the keys and behind them that may be no keys.
+        sinks: columns in front of the keys and behind them that may not be keys.
         keys: number of columns that are, or may be, sinks too.
         sums: lengths over which its weights were summed in matrix products.
     """
@@ -79,7 +79,7 @@ class Softmaxed:
 
 
 class Census(TorchDispatchMode):
-    """Follows weights from each softmax to a product, and notes attention that slipped by."""
+    """Follows weights from each softmax to a product, and notes attention that was missed."""
 
     supports_higher_order_operators = True
     lets_kernels_be = True  # under checkpointing, a recomputation without it must do the same
@@ -118,7 +118,7 @@ class Census(TorchDispatchMode):
         self._mark(weights, {one: one.span})
 
     def slipped(self) -> list[tuple[nn.Module, str]]:
-        """Modules that attended unseen, and how."""
+        """Modules whose attention was not seen, and how they attend."""
         softmax = [
             (one.module, one.how)
             for one in self.found
@@ -349,7 +349,7 @@ def is_used(module: nn.Module, way: Hashable) -> bool | None:
 
 
 def sinks_of(module: nn.Module, way: Hashable) -> Sinks:
-    """Columns in front of the keys and behind them that are no keys, as a census has learned.
+    """Columns in front of the keys and behind them that are not keys, as a census has learned.
 
     Args:
         module: computes the softmax.
@@ -360,7 +360,7 @@ def sinks_of(module: nn.Module, way: Hashable) -> Sinks:
 
 
 def slip(module: nn.Module, how: str) -> None:
-    """Remember that a module attends unseen.
+    """Remember that the attention of a module is not seen.
 
     Args:
         module: the module.
@@ -370,7 +370,7 @@ def slip(module: nn.Module, how: str) -> None:
 
 
 def slip_of(module: nn.Module) -> str | None:
-    """How a module attends unseen; None if nothing is known of it.
+    """How a module attends without being seen; None if nothing is known about it.
 
     Args:
         module: the module.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class ModelInputs(NamedTuple):
-    """What a model gives to an attention call, before it is steered and resolved.
+    """The arguments of a model's attention call, before steering and checks.
 
     Attributes:
         q: queries [B,H,Q,D].
@@ -283,7 +283,7 @@ def changed(
 
 @torch.no_grad()
 def weights_of(asked: ModelCall) -> Tensor | None:
-    """The weights [B,H,Q,K] of a call, without dropout; None if they are no softmax.
+    """The weights [B,H,Q,K] of a call, without dropout; None if they are not softmax.
 
     A query that sees nothing has weights of 0.
     """
@@ -324,7 +324,7 @@ def _record(owner: Owner | None, asked: ModelCall, found: Attended) -> None:
 
 
 def pass_by(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is made as it is: neither changed nor recorded.
+    """Record that a call of the module was left alone: neither changed nor recorded.
 
     Args:
         module: makes the call.
@@ -335,7 +335,7 @@ def pass_by(module: nn.Module | None, how: str) -> None:
 
 
 def leave(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module cannot be changed.
+    """Record that a call of the module cannot be changed.
 
     Args:
         module: makes the call.
@@ -349,7 +349,7 @@ def leave(module: nn.Module | None, how: str) -> None:
 
 
 def miss(module: nn.Module | None, how: str) -> None:
-    """Note that a call of the module is not recorded.
+    """Remember that a call of the module is not recorded.
 
     Args:
         module: makes the call.

@@ -1,8 +1,8 @@
 """Which module does a recomputation in the backward pass belong to?
 
-Activation checkpointing of a whole module calls the module again. Of a function inside of a
-module's forward it does not, and attention in it would be recomputed as if the module were not
-steered: the module is looked for among the arguments of the functions that are running.
+Activation checkpointing of a whole module calls the module again. Checkpointing of a function
+inside a module's forward does not, and its attention would be recomputed as if the module were not
+steered: so the module is searched for among the arguments of the running functions.
 """
 
 import sys
@@ -17,7 +17,7 @@ BACKWARD = "_engine_run_backward"  # what torch calls it; who asks for gradients
 
 
 def current() -> nn.Module | None:
-    """The innermost running module; in a recomputation without any, the one that it is of."""
+    """The innermost running module; in a recomputation that shows none, the one it belongs to."""
     module = tracking.current()
     return module if module is not None or not tracking.in_backward() else _recomputing()
 

@@ -1,4 +1,4 @@
-"""Calls that a watched module has made before: only the kernel runs, and adds up the rows.
+"""Calls that a watched module repeats: only the kernel runs, and adds up the rows.
 
 A call of scaled_dot_product_attention that was found equal to the model's own is resolved once for
 its sizes. When it comes again, by the same module and without gradients, its plan computes output
@@ -32,10 +32,10 @@ SEEN_ONCE = "seen once"
 
 
 class MaskedPlan(NamedTuple):
-    """What a mask and padding make of the plan of a call.
+    """The plan of a call under a given mask and padding.
 
     Attributes:
-        real: queries that are no padding; None if all count.
+        real: queries that are not padding; None if all count.
         plan: computes such calls.
         summing: which of their rows are summed.
     """
@@ -47,7 +47,7 @@ class MaskedPlan(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Known:
-    """What is known of the calls of one kind.
+    """What is known about the calls of one kind.
 
     Attributes:
         kind: what `kind_of` gave.
@@ -125,7 +125,7 @@ def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def known_of(module: nn.Module) -> dict[Hashable, Any]:
-    """What is known of the calls of a module, by kind; it outlives watches.
+    """What is known about the calls of a module, by kind; it is kept after a watch ends.
 
     Args:
         module: makes the calls.
@@ -134,7 +134,7 @@ def known_of(module: nn.Module) -> dict[Hashable, Any]:
 
 
 def find(owner: Owner, kind: Hashable) -> Known | None:
-    """What is known of the calls of a kind; None if they take the long way.
+    """What is known about the calls of a kind; None if they take the long way.
 
     Args:
         owner: the record of the module that makes them.
@@ -145,7 +145,7 @@ def find(owner: Owner, kind: Hashable) -> Known | None:
 
 
 def is_due(module: nn.Module, kind: Hashable) -> bool:
-    """Did a call of a kind come a second time, so that `learn` is worth its time?
+    """Has a call of this kind come a second time, so that `learn` is worth its cost?
 
     Args:
         module: made the call.

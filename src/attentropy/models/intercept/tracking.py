@@ -53,7 +53,7 @@ def computing() -> Iterator[None]:
 
 @contextmanager
 def holding() -> Iterator[list[Callable[[], None]]]:
-    """What is observed inside is not recorded, but given back as functions that record it."""
+    """Observations inside are not recorded at once; functions that record them are returned."""
     before, STATE.held = STATE.held, []
     try:
         yield STATE.held
@@ -90,7 +90,7 @@ class Tracked:
     Attributes:
         owner: the record of a watched module, see attentropy.models.record.recorder.
         recorder: of the watch whose forward passes start with this module.
-        changes: what steer() makes of the module's attention, in the order of the calls.
+        changes: what steer() changes in the module's attention, in the order of the calls.
         ring: sends the module's attention around a ring of processes.
     """
 
@@ -108,7 +108,7 @@ class Tracked:
         return _copied, (self.kind, self.changes, self.ring)
 
     def steer(self, change: "Change") -> registry.Undo:
-        """Add a change, and return what takes it off; others stay in their order.
+        """Add a change, and return a function that removes it; others stay in their order.
 
         Args:
             change: what steer() was asked for.
@@ -134,7 +134,7 @@ class Tracked:
             self.recorder.begin(module, args, kwargs)
 
     def end(self) -> None:
-        """Tell the watch that the forward pass has ended, or was ended."""
+        """Tell the watch that the forward pass has ended, by itself or by an error."""
         if self.recorder is not None and not torch.compiler.is_compiling():
             self.recorder.end()
 
@@ -151,13 +151,13 @@ def owner_of(module: nn.Module | None) -> "Owner | None":
 
 
 def changes_of(module: nn.Module | None) -> tuple["Change", ...]:
-    """What steer() makes of a module's attention."""
+    """The changes that steer() makes to a module's attention."""
     attached = tracked(module)
     return () if attached is None else attached.changes
 
 
 def track(chosen: Sequence[nn.Module]) -> tuple[list[Tracked], registry.Undo]:
-    """Know when modules run; returns what is attached to each, and what ends the tracking.
+    """Track when modules run; returns what is attached to each, and a function that ends it.
 
     Args:
         chosen: the modules.
@@ -181,7 +181,7 @@ def track(chosen: Sequence[nn.Module]) -> tuple[list[Tracked], registry.Undo]:
 
 
 def watch(attached: Sequence[Tracked], owners: Sequence["Owner"]) -> registry.Undo:
-    """Attach the records of a watch; returns what detaches them.
+    """Attach the records of a watch; returns a function that detaches them.
 
     Args:
         attached: what is attached to the modules.
@@ -244,7 +244,7 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
         attached = self.__dict__.get(TRACKED)
         if attached is None:
             return original(self, *args, **kwargs)
-        # what compiles a module is no module that runs: torch.compile would not know it there
+        # what compiles a module is not a module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
         depth, owner, starts = len(running), attached.owner, attached.recorder is not None
         try:  # an interrupt may come at any point

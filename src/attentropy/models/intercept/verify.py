@@ -1,4 +1,4 @@
-"""Is our attention that of the model? Compared on the first call, and remembered.
+"""Does attend() equal the model's own attention? Compared on the first call, and remembered.
 
 The first call that a module makes in each way (operator, type, heads, form of the mask, ...) is
 computed twice, by the model's own function and by attend(). If both agree to rounding, attend()
@@ -46,7 +46,7 @@ _own = _OwnCount()
 
 
 def verdict(module: nn.Module, way: Hashable) -> Verdict:
-    """What is known of a module's calls of one way.
+    """The verdict on a module's calls of one kind.
 
     Args:
         module: makes the calls.
@@ -75,12 +75,12 @@ def count(model: nn.Module) -> int:
 
 
 def given() -> int:
-    """Number of verdicts that were given in this thread."""
+    """Number of verdicts made in this thread."""
     return _own.given
 
 
 def remember(module: nn.Module, way: Hashable, reason: str) -> None:
-    """Keep a verdict; one against attend() is never taken back.
+    """Keep a verdict; a verdict against attend() is final.
 
     Args:
         module: makes the calls.
@@ -95,7 +95,7 @@ def remember(module: nn.Module, way: Hashable, reason: str) -> None:
 
 
 def forget(module: nn.Module) -> None:
-    """Verify the calls of a module and of all inside of it again.
+    """Verify the calls of a module and of all inside it again.
 
     Args:
         module: any module.
@@ -107,7 +107,7 @@ def forget(module: nn.Module) -> None:
 
 @torch.no_grad()
 def difference(own: Tensor, ours: Tensor) -> str:
-    """Why two outputs are not the same, in words; "" if they agree to rounding.
+    """Why two outputs differ, in words; "" if they agree to rounding.
 
     ROUNDED if they are doubles that agree to the rounding of single precision.
 

@@ -1,1 +1,1 @@
-"""The loss of every token of a text: by position, paired before and after, and why it rises."""
+"""The loss of every token of a text: by position, before and after a change, and why it rises."""

@@ -1,4 +1,4 @@
-"""why_it_breaks(): is the damage past the trained length distance, or dilution?"""
+"""why_it_breaks(): does distance or dilution cause the damage past the trained length?"""
 
 from collections.abc import Callable, Sequence
 

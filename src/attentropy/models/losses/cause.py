@@ -1,4 +1,4 @@
-"""Cause: what the damage past the trained length is made of, distance or dilution."""
+"""Cause: whether distance or dilution causes the damage past the trained length."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         gap: the number of positions left out between the halves.
         farthest: the largest distance between two tokens of a window.
-        change: the loss of the second halves with the widest gap inside of the trained range
+        change: the loss of the second halves with the widest gap inside the trained range
             (before), and with this one (after).
     """
 
@@ -25,7 +25,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The damage at the end of a long text, and what it is made of.
+    """The damage at the end of a long text, and its causes.
 
     damage = distance + dilution, each with its standard error over the same tokens.
 

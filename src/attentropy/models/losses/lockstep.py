@@ -1,11 +1,11 @@
-"""Forward passes side by side, layer by layer: weights that stay outside of memory are read once.
+"""Forward passes side by side, layer by layer: weights on disk are read once for all of them.
 
     found = list(in_step(model)(work, items))    # [work(item) for item in items]
 
 Each item is worked on in a thread of its own, and one thread runs at a time. A pass that comes to a
 layer whose weights are elsewhere waits there. When all passes wait, the weights that most of them
 wait for are read, those passes go through the layer in the order of the items, and the weights are
-let go. Every pass runs the code of the model, so its numbers are those of a pass alone. A model
+released. Every pass runs the code of the model, so its numbers are those of a pass alone. A model
 whose weights are in memory reads the items one after the other.
 """
 
@@ -28,10 +28,10 @@ WIDTH = 4096  # of hidden states, where a model does not say it
 
 
 class Block:
-    """A module whose weights are read when a pass comes to it, and held until they are let go.
+    """A module whose weights are read when a pass reaches it, and kept until they are released.
 
     Args:
-        module: with all that is inside of it.
+        module: with everything inside it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -60,7 +60,7 @@ def _offloading(module: nn.Module) -> Iterator[Any]:
 
 
 def blocks(model: nn.Module) -> list[Block]:
-    """What is read at a time: members of the outermost lists of modules, and what is beside them.
+    """The units in which weights are read: members of the outermost module lists, and the rest.
 
     Empty for a model whose weights are all in memory.
 
@@ -84,8 +84,8 @@ def in_step(model: nn.Module, *, tokens: Callable[[Any], int] = lambda item: 0) 
 
     Args:
         model: the model that reads them.
-        tokens: of an item, all in all; as many items go side by side as there is room for their
-            hidden states.
+        tokens: total of an item; as many items go side by side as there is memory for their hidden
+            states.
     """
     found = blocks(model)
     if not found:

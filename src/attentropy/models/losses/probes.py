@@ -71,7 +71,7 @@ def no_clipping(model: nn.Module) -> str | None:
         model: the model.
     """
     if not takes(model, "position_ids"):
-        return "it takes no position_ids, so that keys are left out instead"
+        return "it takes no position_ids, so keys are left out instead"
     return None
 
 
@@ -113,7 +113,7 @@ def distance_probe(
 ) -> list[Gap]:
     """Short windows whose positions jump by a gap: no more keys, larger distances.
 
-    The loss of the second halves is compared with that of the widest gap inside of the trained
+    The loss of the second halves is compared with that of the widest gap inside the trained
     range, because distant context helps less even where the model knows the distance.
 
     Args:
@@ -172,7 +172,7 @@ def jumped_positions(length: int, gap: int) -> Tensor:
 
 
 def clipped_positions(length: int, trained: int) -> Tensor:
-    """Positions of a long window inside of the trained range: the oldest tokens share position 0.
+    """Positions of a long window inside the trained range: the oldest tokens share position 0.
 
     The last `trained` tokens have the positions that they would have alone.
 

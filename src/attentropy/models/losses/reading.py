@@ -25,12 +25,12 @@ def read(model: nn.Module, ids: Tensor, **options: Any) -> Any:
 
 
 def has_decoder_beside(model: nn.Module) -> bool:
-    """True if a decoder reads besides what the encoder reads."""
+    """True if the model has a decoder that reads a text of its own."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def logits_of(output: Any, ids: Tensor) -> Tensor | None:
-    """The output if it scores every token of the vocabulary after every position.
+    """The logits in an output that scores every token of the vocabulary at every position.
 
     Args:
         output: what the model returned.

@@ -1,8 +1,8 @@
-"""Where the numbers of watched calls add up.
+"""Where the numbers of watched calls are added up.
 
 A slot holds the sums of one place in the model: a module, its first, second, ... attention call in
 a forward pass, whether queries continue a cache ("step") or not ("forward"), where keys come from,
-the operator and the number of heads. Calls that differ in one of these are never added up. Tensors
+the operator and the number of heads. Calls that differ in any of these are kept apart. Tensors
 of a slot are allocated once and added to in place, which torch.compile takes without a graph break.
 """
 
@@ -24,7 +24,7 @@ class Place(NamedTuple):
         layer: name of the module.
         call: number of the module's attention call in a forward pass, from 0.
         phase: "forward", or "step" for queries that continue a cache.
-        kind: "self" or "cross"; a window is told from the calls of a slot.
+        kind: "self" or "cross"; the calls of a slot show whether it is a window.
         operator: "attend", or "softmax" of attention that is computed by hand.
         heads: number of heads.
     """
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class CallSizes(NamedTuple):
-    """What a slot notes of a call besides its sums: width, number of keys, causality, a window."""
+    """What a slot stores about a call besides sums: width, number of keys, causality, a window."""
 
     head_dim: int
     keys: int
@@ -161,18 +161,18 @@ class Owner:
     Attributes:
         name: of the module in the model.
         recorder: of the watch.
-        kind: "self" or "cross", as its name tells; arguments of a call may tell better.
+        kind: "self" or "cross", judged by its name; arguments of a call can correct it.
         names: of the arguments that the module takes, with their places.
         is_model: it is a transformers model.
         is_cut: processes share its heads.
-        padding: names of its arguments that may say which tokens are padding.
+        padding: names of its arguments that can show which tokens are padding.
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
         softmaxes: number of softmax calls so far in the running call of the module.
         known: what attentropy.models.intercept.repeated knows of its calls, by kind.
         served: how the last call of each kind was served there.
         given: arguments of the running call of the module.
-        real: queries that are no padding, as these arguments tell; by sizes of a call.
+        real: queries that are not padding, according to these arguments; by sizes of a call.
         slots: by place.
     """
 
@@ -193,7 +193,7 @@ class Owner:
     slots: dict[Place, Slot] = field(default_factory=dict)
 
     def enter(self, args: Any, kwargs: Any) -> None:
-        """Note that a call of the module starts.
+        """Record that a call of the module starts.
 
         Args:
             args: positional arguments of the call.
@@ -204,7 +204,7 @@ class Owner:
             self.real = {}
 
     def leave(self) -> None:
-        """Note that the call of the module has ended."""
+        """Record that the call of the module has ended."""
         self.given = ((), {})
         if self.real:
             self.real = {}
@@ -214,7 +214,7 @@ class Owner:
         return {name: getattr(self, name) for name in _OF_A_PASS}
 
     def go_on(self, notes: dict[str, Any]) -> None:
-        """Note what follows for another forward pass.
+        """Continue the notes of another forward pass.
 
         Args:
             notes: what `notes` gave when that pass was left; empty for a new one.

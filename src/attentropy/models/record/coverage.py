@@ -1,7 +1,7 @@
-"""What a watch saw of every module with attention, and what it did not.
+"""What a watch saw of every module with attention, and what it missed.
 
-Modules that attend are told of, and beside them those that might: modules whose name or class says
-attention, and layers in a row with layers that attend, as hybrids have them. Containers are not.
+The list has modules that attend and modules that might: those whose name or class says attention,
+and those in the same list as layers that attend, as in hybrid models. Containers are left out.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class ModuleCoverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def covered(
     recorder: "Recorder", *, verified: Callable[[str], bool], might: Callable[[str], bool]
 ) -> list[ModuleCoverage]:
-    """What was seen of the modules that attend or might, in the order of the model.
+    """What was seen of the modules that attend or may attend, in the order of the model.
 
     Args:
         recorder: of the watch.
@@ -85,7 +85,7 @@ def _attends(row: ModuleCoverage) -> bool:
 def _told_of(names: list[str], attend: set[str], might: Callable[[str], bool]) -> set[str]:
     """Modules that attend, others that might, and layers without attention beside those with it."""
     told, around = set(attend), {part for name in attend for part in _around(name)}
-    for name in names:  # a module comes before those inside of it
+    for name in names:  # a module comes before those inside it
         if name and name not in around and might(name) and told.isdisjoint(_around(name)):
             told.add(name)
     within = {part for name in told for part in (name, *_around(name))}
@@ -139,8 +139,8 @@ def _of(owner: "Owner", recorder: "Recorder", *, verified: Callable[[str], bool]
 def _unsure(recorder: "Recorder") -> str:
     """Why a module may attend though no attention was seen; "" if it does not."""
     if recorder.verify == "never":
-        return 'none that Python shows; verify="never" looks no deeper'
-    return "" if recorder.counts else "none that Python shows; a compiled model hides the rest"
+        return 'none visible from Python; verify="never" looks no deeper'
+    return "" if recorder.counts else "none visible from Python; a compiled model hides the rest"
 
 
 def _not_compared(recorder: "Recorder") -> str:

@@ -1,4 +1,4 @@
-"""How the entropy of each head answers to a factor on its scale, measured on a running model.
+"""How the entropy of each head depends on a factor on its scale, measured on a running model.
 
 With x the logarithm of the factor and g = ds/dx, dH/dx = -sum p (log p + H) g. Where logits are
 nothing but the scaled product, g is s and the sum is the varentropy, which attention gives with H.
@@ -82,7 +82,7 @@ class Curve:
 class CurveRecorder(Recorder):
     """Records curves instead of sums, on rows near the end, which see about the whole length.
 
-    Where a curve is measured is settled by the first call of a layer; others follow.
+    The first call of a layer decides where its curve is measured; later calls use the same factors.
     """
 
     def __init__(self, search: Search) -> None:
@@ -93,7 +93,7 @@ class CurveRecorder(Recorder):
     def prepare(
         self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
     ) -> Callable[[], None]:
-        """What adds the rows of one call to the curve of its layer."""
+        """Return a function that adds the rows of one call to the curve of its layer."""
         return partial(self.record, owner, asked, out, stats)
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class _ScaledRows:
         self.whole = not asked.by_attend
 
     def start(self) -> Curve:
-        """The curve at factor 1, where attention itself says entropy and varentropy."""
+        """The curve at factor 1, from the entropy and varentropy that attention returns."""
         one = torch.ones(self.logits.shape[1], dtype=torch.float64, device=self.logits.device)
         entropy, spread = self.stats.entropy, self.stats.varentropy
         if self.plain and entropy is not None and spread is not None:
@@ -155,7 +155,7 @@ class _ScaledRows:
     def at(self, factor: Tensor) -> tuple[Tensor, Tensor]:
         """Sums of H and of -dH/dlog(factor), multiplied as steer() does it.
 
-        Of calls of attend() the scale is multiplied, of those of a model the whole logit.
+        In calls of attend() this multiplies the scale, in those of a model the whole logit.
         """
         s, g = self._scaled(factor.to(self.logits.dtype).view(1, -1, 1))
         log_p = s.log_softmax(-1)

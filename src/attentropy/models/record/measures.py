@@ -1,10 +1,10 @@
 """From one attention call to numbers per head: sums over its rows, so that calls add up exactly.
 
-A row counts if its query is no padding and sees two keys or more. `ROWS` are summed over every
+A row counts if its query is not padding and sees two keys or more. `ROWS` are summed over every
 such row. `SAMPLED` (see the module of that name) need all weights of a row and are taken on a few
 evenly spaced rows per call, so that memory stays O(n). Both begin with the number of rows summed,
-and take their names from the table of statistics. Watching is to cost next to nothing, so passes
-over queries, keys and outputs are counted, and follow the order of memory.
+and take their names from the table of statistics. Watching must be cheap, so passes over queries,
+keys and outputs are few, and follow the order of memory.
 """
 
 import math
@@ -51,7 +51,7 @@ class HeadSums:
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Rows of one call as they were, for profiles along the sequence.
+    """All rows of one call, for profiles along the sequence.
 
     `entropy`, `max_logit` [B,H,Q]; `visible`, `counted` broadcastable to it; `distance` [B,H,R]
     for the queries `sampled` [R]; `position` [Q] is the place of each query among the keys.
@@ -75,12 +75,12 @@ class CountedRows:
 
     @classmethod
     def of(cls, mask: ModelMask, visible: Tensor, counted: Tensor | None) -> "CountedRows":
-        """Rows with two keys or more whose query is no padding.
+        """Rows with two keys or more whose query is not padding.
 
         Args:
             mask: of the model.
             visible: number of visible keys, broadcastable to [B,H,Q].
-            counted: queries that are no padding, broadcastable to [B,H,Q]; None if all are.
+            counted: queries that are not padding, broadcastable to [B,H,Q]; None if all are.
         """
         if mask.choice_from is not None and counted is None:
             return cls(mask.choice_from)
@@ -154,11 +154,11 @@ def measure(
         asked: the call.
         out: its output [B,H,Q,Dv]; None where only the weights are known.
         stats: statistics of its rows.
-        counted: queries that are no padding, broadcastable to [B,H,Q]; None if all are.
+        counted: queries that are not padding, broadcastable to [B,H,Q]; None if all are.
         sample: number of rows whose weights are looked at one by one; None for all.
-        every_row: return the rows. Otherwise the share of the previous key, which takes a pass of
-            its own, is known of sampled rows only, and that of the first key is taken from some
-            hundred rows of a long call.
+        every_row: return the rows. Otherwise the share of the previous key, which needs a separate
+            pass, comes from sampled rows only, and that of the first key from a few hundred rows of
+            a long call.
     """
     visible = _small(stats.visible)
     chosen = CountedRows.of(asked.mask, visible, counted)

@@ -1,4 +1,4 @@
-"""One attention call of a model: what attend() computes, and what a Call does not know."""
+"""One attention call of a model: the Call for attend(), and what a Call cannot hold."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from attentropy.models.record.model_masks import ModelMask
 
 
 class ModelCall(NamedTuple):
-    """A call that is resolved, and the mask of the model that it was made of.
+    """A resolved call, and the mask of the model that it was made from.
 
-    Of a softmax that a model computes by hand only the logits are known: queries, keys and values
+    For a softmax that a model computes by hand only the logits are known: queries, keys and values
     have no width, so that scores are 0, and the logits are the bias. `by_attend` calls come from
     attend(), and not from a model's own code. Queries `in_blocks` are those of several parts of a
     sequence, one after the other.

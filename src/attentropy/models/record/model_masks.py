@@ -4,12 +4,12 @@ A model hands over a flag, a bool table, or a float table with a low number in p
 mask becomes an interval of keys per query wherever it is one, so that nothing of size n x n is done
 twice.
 
-One rule tells which keys a float table hides, be it by -inf, the lowest number of a type, -1e10,
--10000 or -100: those to whose logit it adds at least 90 less than to the largest of the row. Their
-weight is below e^-90 of it, unless the scores themselves differ as much. Such keys do not count as
-visible. What is computed keeps the numbers of the model, except for 9000 and more, which become
--inf. A row to all of whose keys it adds less than -90 sees nothing: what the model computes of it
-is kept, and it does not count. Where logits alone are known, at a softmax by hand, scores may be
+One rule decides which keys a float table hides, whether by -inf, the lowest number of a type,
+-1e10, -10000 or -100: keys whose number is at least 90 below the largest number of the row. Their
+weight is below e^-90 of the largest, unless the scores themselves differ as much. Such keys do not
+count as visible. The computation keeps the numbers of the model, except those of 9000 and more
+below, which become -inf. A row whose numbers are all below -90 sees nothing: the model's own result
+for it is kept, and it does not count. At a softmax by hand only logits are known, and scores may be
 low as well: there a row sees nothing if all its logits are below -9000.
 """
 
@@ -35,7 +35,7 @@ KEPT = 8  # masks whose reading is kept for the next layer
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelMask:
-    """Which keys the queries of a model see, and what is known of the queries besides.
+    """Which keys the queries of a model see, and what else is known about the queries.
 
     Attributes:
         seen: which keys each query sees, as attend() takes it.
@@ -48,7 +48,7 @@ class ModelMask:
         choice_from: the query from which on all see two keys or more; None if it is not known.
         step: the queries continue a cache.
         slides: keys leave the sight of later queries at a fixed distance, as in a sliding window.
-        notes: what was worked out of this mask, for the next layer.
+        notes: what was computed from this mask, for the next layer.
     """
 
     seen: Visibility
@@ -176,7 +176,7 @@ def from_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMas
 
 
 def read_table(mask: Tensor, extent: Extent, *, cross: bool = False) -> ModelMask:
-    """from_table without what is kept of earlier readings.
+    """from_table() without the stored results of earlier calls.
 
     Args:
         mask: broadcastable to [B,H,Q,K], or to more keys where a cache is longer.

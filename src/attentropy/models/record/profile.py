@@ -40,7 +40,7 @@ class Profile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def profiles(place: "Place", slot: "Slot", bins: int) -> Profile:
-    """The profile of one place over all calls it kept.
+    """The profile of one place over all recorded calls.
 
     Args:
         place: where the rows come from.

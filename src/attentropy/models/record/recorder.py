@@ -1,4 +1,4 @@
-"""What a watch does with each attention call: decides whether it counts, and adds it up."""
+"""The recorder of a watch: it decides whether an attention call counts, and adds it up."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PassNotes(NamedTuple):
-    """What is noted of a forward pass that has not ended.
+    """Notes on a forward pass that has not ended.
 
     Attributes:
         passing: `inside`, `recording` and `census` of the recorder.
@@ -35,10 +35,10 @@ class Recorder:
     """Counts forward passes of the watched model and fills the slots of its owners.
 
     `every` records one forward pass in so many; `keep` is "mean" or "rows"; `sample` bounds the
-    rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed`
-    says of each module that could not be recorded how it attends, and `beside` of each whose own
-    function serves why. `counts` allows a `census`, which is there while one is taken.
-    `together` are the processes that share heads, where each records those of all.
+    rows per call whose weights are looked at one by one; `verify` is that of watch(). `missed` says
+    how each module attends that could not be recorded, and `beside` why a module's own function
+    serves. `counts` allows a `census`, which exists while one runs. `together` are the processes
+    that share heads, where each records the heads of all.
     """
 
     def __init__(self, *, every: int, keep: str, sample: int | None, verify: str = "first") -> None:
@@ -56,9 +56,9 @@ class Recorder:
         self.together: SharedHeads | None = None
 
     def switch(self, notes: "PassNotes | None") -> "PassNotes":
-        """Go on with what was noted of another forward pass; gives back what is noted now.
+        """Continue with the notes of another forward pass; returns the current notes.
 
-        Passes that take turns in one model each have notes of their own.
+        Passes that take turns in one model each have their own notes.
 
         Args:
             notes: what this function gave when that pass was left; None for a new one.
@@ -115,11 +115,11 @@ class Recorder:
             slip(module, how)
 
     def wants(self) -> bool:
-        """Is the running call to be recorded?"""
+        """Should the running call be recorded?"""
         return self.recording and not in_backward()
 
     def is_steady(self) -> bool:
-        """Is the running call to be recorded, and nothing else to be done with it?"""
+        """Should the running call be recorded, with nothing else to do?"""
         if not self.wants() or self.census is not None or self.keep != "mean":
             return False
         if self.together is not None:
@@ -132,7 +132,7 @@ class Recorder:
     def whole(
         self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
     ) -> tuple[ModelCall, Tensor | None, Stats]:
-        """What is to be recorded of a call: that of all heads, where processes share them.
+        """What to record of a call: all heads, where processes share them.
 
         Args:
             owner: the module that makes the call.
@@ -199,7 +199,7 @@ class Recorder:
         return commit
 
     def sampled_rows(self, asked: ModelCall) -> int | None:
-        """How many rows to sample: more of short ones, and of long ones a few megabytes at most.
+        """How many rows to sample: more of short rows, a few megabytes at most if they are long.
 
         Args:
             asked: the call.
@@ -212,7 +212,7 @@ class Recorder:
 
 
 def real_queries_of(asked: ModelCall) -> Tensor | None:
-    """Queries that are no padding, broadcastable to [B,H,Q]; None if all count.
+    """Queries that are not padding, broadcastable to [B,H,Q]; None if all count.
 
     Args:
         asked: the call that is running.
@@ -234,7 +234,7 @@ def listed(missed: dict[str, str]) -> str:
 
 
 def each(told: dict[str, str]) -> str:
-    """Names of modules with what is told of them, those of one reason together.
+    """Names of modules with their reasons; modules with the same reason stand together.
 
     >>> each({"a": "by hand", "b": "by hand", "c": "nested tensors"})
     'a, b (by hand); c (nested tensors)'

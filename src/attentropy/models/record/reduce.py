@@ -7,9 +7,9 @@
 
 Under DDP and FSDP every rank has all heads of some rows: sums add up, maxima take the largest.
 Under tensor parallelism every rank has some heads of all rows: they stand side by side, in the
-order of ranks; twins are sought within a rank.
-Ranks that saw nothing take part with nothing. If a rank fails or stalls, `heads()` raises on the
-others within the timeout of the group, and gives no half of a sample.
+order of ranks; twins are looked for within a rank. Ranks that saw nothing contribute nothing. If a
+rank fails or stalls, `heads()` raises on the others within the timeout of the group, and never
+returns half a sample.
 """
 
 from collections.abc import Callable, Collection
@@ -58,7 +58,7 @@ class Shared:
         """True if `flag` is True on any rank; every rank calls it, and waits for the others.
 
         Args:
-            flag: what this rank says.
+            flag: the value of this rank.
         """
         mine = torch.tensor([float(flag)], device=self.reducer.device)
         return any(bool(theirs) for theirs in self.reducer.peers.gather(mine))
@@ -142,7 +142,7 @@ def slots(whole: Totals) -> dict[Place, Slot]:
 
 
 def fill(owners: Collection[Owner], whole: dict[Place, Slot]) -> None:
-    """Put slots in the place of what owners hold, into their own memory.
+    """Replace what owners hold by these slots, in the same memory.
 
     Args:
         owners: the watched modules.

@@ -1,4 +1,4 @@
-"""What a watch says of each head: one row of numbers per head and place."""
+"""The results of a watch: one row of numbers per head and place."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +118,7 @@ def from_json(text: str) -> list[HeadRow]:
 
 
 def table(rows: Iterable[HeadRow]) -> "Table":
-    """A rich table of the most telling columns; print() shows it too.
+    """A rich table of the most important columns; print() shows it too.
 
     Args:
         rows: what to show.

@@ -136,7 +136,7 @@ def _new_grid(asked: ModelCall, start: int, most: int | None, *, like: Tensor) -
 
 
 def _nothing(stats: Stats, index: Tensor) -> SampledRows:
-    """Of weights that are no probabilities none of this is known."""
+    """Of weights that are not probabilities none of this is known."""
     batch, heads, _ = stats.collision.shape
     nan = stats.collision.new_full((heads, heads), torch.nan)
     sums = nan.new_full((len(SAMPLED), heads), torch.nan, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Give a model of transformers other rotary positions, and take them back to the bit."""
+"""Give a model of transformers other rotary positions; undoing restores it to the bit."""
 
 import copy
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def with_rope(config: Any, rope: Rope) -> Any:
 
 
 def as_bands(model: nn.Module, rope: Rope) -> Rope:
-    """The same angles as a divisor for each frequency, which configs of every model can say.
+    """The same angles as one divisor for each frequency, which every config can store.
 
     Args:
         model: a model of transformers with rotary positions.

@@ -81,7 +81,7 @@ class Rope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def fits_config(self) -> bool:
-        """Can config.json say all of it? It cannot say that positions are clipped."""
+        """Can config.json store all of it? It cannot store clipped positions."""
         return self.clip is None
 
     def parameters(self, before: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def linear(*, trained: int, to: int) -> Rope:
 
     Args:
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
     """
     return Rope(rope_type="linear", factor=to / trained, max_position_embeddings=to)
 
@@ -113,7 +113,7 @@ def ntk(*, trained: int, to: int, theta: float, width: int) -> Rope:
 
     Args:
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
         theta: the base that the model has.
         width: d, the number of features of a head that are turned.
     """
@@ -135,7 +135,7 @@ def yarn(*, trained: int, to: int, attention_factor: float | None = None) -> Rop
 
     Args:
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
         attention_factor: on queries and on keys; 0.1 log(to / trained) + 1 if not given.
 
     >>> yarn(trained=8192, to=12288).parameters({"rope_theta": 1e5})["factor"]
@@ -157,7 +157,7 @@ def llama3(*, trained: int, to: int) -> Rope:
 
     Args:
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
     """
     return Rope(
         rope_type="llama3",
@@ -177,7 +177,7 @@ def bands(
     Args:
         divisors: one for each frequency, the fastest first.
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
         attention_factor: on queries and on keys.
     """
     return Rope(
@@ -196,7 +196,7 @@ def clipped(*, trained: int, to: int) -> Rope:
 
     Args:
         trained: the length that the model was trained at.
-        to: the length that it shall read.
+        to: the length that it should read.
     """
     return Rope(rope_type="default", clip=trained - 1, max_position_embeddings=to)
 

@@ -1,1 +1,1 @@
-"""Changes of a model's attention that hold until they are undone."""
+"""Changes of a model's attention that last until they are undone."""

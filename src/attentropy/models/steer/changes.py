@@ -60,13 +60,13 @@ class Planned:
 
 @dataclass(eq=False)
 class Touch:
-    """What became of the change of one module.
+    """The outcome of a change for one module.
 
     Attributes:
         name: of the module.
-        wanted: the change is to change something.
+        wanted: the change should have an effect here.
         applied: it reached a call.
-        left: how the module attended without it.
+        left: how the module attended without the change.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Touch:
 
     @property
     def alone(self) -> bool:
-        """Does the module attend unchanged, though it was to be changed?"""
+        """Does the module attend unchanged, although it should be changed?"""
         return self.wanted and not self.applied and bool(self.left)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Change:
-    """What steer() was asked for; fields are its arguments, and `touch` what became of it."""
+    """The request to steer(); fields are its arguments, and `touch` is the outcome."""
 
     scale: ScaleRule | float | Tensor | None = None
     temperature: Tensor | None = None
@@ -93,7 +93,7 @@ class Change:
     touch: Touch = field(default_factory=lambda: Touch(""))
 
     def of(self, name: str) -> "Change":
-        """The same change for the module of a name, with a `touch` of its own."""
+        """The same change for the module with this name, with its own `touch`."""
         asked = (self.scale, self.temperature, self.softcap, self.weights, self.mask)
         some = self.qk_norm not in (False, None) or any(value is not None for value in asked)
         return replace(self, touch=Touch(name, wanted=some))
@@ -101,7 +101,7 @@ class Change:
     def __call__(
         self, module: nn.Module, q: Tensor, k: Tensor, options: Options
     ) -> tuple[Tensor, Tensor, Options]:
-        """Queries, keys and options of the call as it is to be made."""
+        """Queries, keys and options of the changed call."""
         self.touch.applied = True
         q, k, scale = _normed(q, k, self.qk_norm)
         if scale is not None:
@@ -129,7 +129,7 @@ class Change:
         return seen._replace(added=added.masked_fill(seen.added.isneginf(), -torch.inf))
 
     def rescaled(self, module: nn.Module, now: Any, head_dim: int, visible: Tensor) -> Any:
-        """The scale in place of the one that a call has.
+        """The scale that replaces the scale of a call.
 
         Args:
             module: makes the call.
@@ -166,7 +166,7 @@ class Change:
         return None
 
     def logits(self, s: Tensor, hidden: Tensor) -> Tensor:
-        """The logits in place of those that a model gives to a softmax, [B,H,Q,K].
+        """The logits that replace those of a model's softmax, [B,H,Q,K].
 
         Factors and the softcap act on the whole logit, with whatever bias the model has added.
 
@@ -187,7 +187,7 @@ class Change:
         return torch.where(hidden, -torch.inf, torch.where(low, s, x))
 
     def factor(self, visible: Tensor, head_dim: int = 1) -> Tensor | None:
-        """What multiplies the whole logit, broadcastable to [B,H,Q]; None if nothing does.
+        """The factor on the whole logit, broadcastable to [B,H,Q]; None if there is none.
 
         Args:
             visible: number of visible keys of each row.
@@ -204,7 +204,7 @@ class Change:
         return factor
 
     def leave(self, how: str) -> None:
-        """Note that the module attends in a way that cannot be changed.
+        """Record that the module attends in a way that cannot be changed.
 
         Args:
             how: the way, in words.

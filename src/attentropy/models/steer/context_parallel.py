@@ -1,10 +1,10 @@
 """A model whose sequences are spread over ranks: each of its attention calls goes around the ring.
 
-The model sees this rank's tokens only, so what it knows of positions has to come from here: the
-mask is that of the whole sequence, causal or full, with the model's sliding window and the padding
-of all ranks; `position_ids` are given where the caller gives none (see sequences). A pass that
-continues a cache attends the keys of each rank where they are. A model that hides keys in another
-way is refused, for its masks speak of this rank's tokens alone.
+The model sees this rank's tokens only, so positions have to come from here: the mask is that of the
+whole sequence, causal or full, with the model's sliding window and the padding of all ranks;
+`position_ids` are given where the caller gives none (see sequences). A pass that continues a cache
+attends the keys of each rank where they are. A model that hides keys in another way is refused,
+because its masks describe this rank's tokens alone.
 """
 
 import inspect
@@ -42,7 +42,7 @@ class Spreading:
 
     @property
     def stays(self) -> bool:
-        """Do keys stay where they are, for the pass continues a cache?"""
+        """Do keys stay where they are because the pass continues a cache?"""
         return self.sequences.cached is not None
 
     def mask(self, module: nn.Module, given: ModelInputs) -> Mask | None:
@@ -92,7 +92,7 @@ class Spreading:
         return cache_attend(q, k, v, here=here, keys=cached.whole, group=group, **options._asdict())
 
     def refuse_attend(self, module: nn.Module) -> NoReturn:
-        """Positions and caches inside of a layer of attentropy would stay those of one rank."""
+        """Positions and caches inside a layer of attentropy would stay those of one rank."""
         raise UnsupportedError(
             f"steer(context_parallel=...) does not spread calls of attend(), which "
             f"{type(module).__name__} makes; give context_parallel= to the layer of attentropy.nn, "

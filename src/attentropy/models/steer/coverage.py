@@ -1,9 +1,8 @@
-"""Which attention calls did a change of steer() reach, and which did it leave as they were?
+"""Which attention calls did a change of steer() reach, and which are unchanged?
 
 A module that computes its attention by hand is steered at its softmax, where a change can act on
-the logits alone. Modules that no change reached are told by name when the first forward pass has
-ended: by UnsupportedError if the change reached no call at all, by a RuntimeWarning if it reached
-others.
+the logits alone. After the first forward pass, modules that the change did not reach are named: in
+an UnsupportedError if the change reached no call at all, in a RuntimeWarning if it reached others.
 """
 
 import warnings
@@ -27,10 +26,10 @@ INSTEAD = "call F.scaled_dot_product_attention or attentropy.attend in the model
 
 @dataclass(eq=False)
 class Reached:
-    """A forward hook that tells, after the first pass, what the change did not reach.
+    """A forward hook that reports, after the first pass, what the change did not reach.
 
-    A copy of a steered model is steered, without a handle that undoes it, in this process or in
-    the one that it is loaded in.
+    A copy of a steered model is steered too, and no handle undoes it, in this process or in the one
+    that loads it.
     """
 
     touches: list[Touch]

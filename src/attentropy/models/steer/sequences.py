@@ -28,7 +28,7 @@ class CachedShare:
 
     Attributes:
         placed: this rank's part of the prompt.
-        padding: tokens of the prompt that are no padding, bool [B, whole]; None if all are.
+        padding: tokens of the prompt that are not padding, bool [B, whole]; None if all are.
         new: number of tokens after the prompt.
     """
 
@@ -78,7 +78,7 @@ class Sequences:
         spread: how sequences are spread over ranks.
 
     Attributes:
-        padding: tokens of the whole that are no padding, bool [B, whole]; None if all are.
+        padding: tokens of the whole that are not padding, bool [B, whole]; None if all are.
         cached: the cache that the running pass continues.
     """
 
@@ -123,7 +123,7 @@ class Sequences:
         return (), given
 
     def after(self, model: nn.Module, args: Any, output: Any) -> None:
-        """A forward hook that is always called: remembers the cache, and forgets the pass.
+        """A forward hook that is always called: stores the cache, drops the state of the pass.
 
         Args:
             model: the model.
@@ -183,8 +183,8 @@ def refusal(module: nn.Module, what: str) -> UnsupportedError:
     """The error for what cannot be spread.
 
     Args:
-        module: that needs it.
-        what: it is.
+        module: the module that needs it.
+        what: what cannot be spread.
     """
     return UnsupportedError(
         f"context_parallel does not support {what}, which {type(module).__name__} uses"

@@ -4,22 +4,22 @@
     model.generate(...)
     handle.undo()
 
-The change is persistent and never bound to a `with` block: activation checkpointing recomputes
-attention in the backward pass, and would do so with the other attention. Copies and pickles of a
-steered model are steered for good; undo() first for one that is not.
+The change is persistent and never tied to a `with` block: activation checkpointing recomputes
+attention in the backward pass, and would then use the unchanged attention. Copies and pickles of a
+steered model stay steered; call undo() before copying to get one that is not.
 
-Attention that a model computes by hand is changed at its softmax. There the whole logit is known,
-and nothing else: `temperature`, plans, rules that multiply the model's scale (LogLengthFrom,
-HoldEntropy, PowerLength, StepLog), `softcap` and `mask` act; `qk_norm`, `weights` and other scales,
-InfoScale among them, do not.
+Attention that a model computes by hand is changed at its softmax. There only the whole logit is
+known: `temperature`, plans, rules that multiply the model's scale (LogLengthFrom, HoldEntropy,
+PowerLength, StepLog), `softcap` and `mask` act; `qk_norm`, `weights` and other scales, InfoScale
+among them, do not.
 
 A bias of the model (ALiBi in BLOOM, relative positions in T5 and SAM) is part of the logit:
-temperature, plans and such rules multiply it as they do the scores, and a model's softcap and sink
-as well, wherever the model computes them. A scale in place of the model's own is that of the scores
-alone. In calls of attend() the scale is changed, and a bias, a softcap and a sink stay.
+temperature, plans and such rules multiply it like the scores, and also a model's softcap and sink,
+wherever the model computes them. A scale that replaces the model's own multiplies the scores alone.
+In calls of attend() the scale changes, and a bias, a softcap and a sink stay.
 
-The first forward pass raises UnsupportedError if no attention was reached, and warns with the names
-of modules that were not (`handle.left_alone`); a compiled model only raises.
+The first forward pass raises UnsupportedError if the change reached no attention, and warns with
+the names of modules that it did not reach (`handle.left_alone`); a compiled model only raises.
 """
 
 import math
@@ -74,21 +74,22 @@ def steer(
             theirs.
         plan: what calibrate() or extend() found: a factor per head and length, and settings of
             rotary positions, which are those of the whole model.
-        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy, InfoScale,
-            PowerLength and StepLog multiply the scale that the model has, and that of `qk_norm`;
-            others replace it. CosScale is refused, for dot products have no bound: `qk_norm=16.0`
-            makes cosines and gives them their scale. A plan may stand here too.
-        temperature: divides the logits, a bias of the model included: a number, one per head, or
-            per layer name one of both.
-        qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale
-            1 / sqrt(d), "layer" takes their mean off first; a number is the scale of the cosine of
-            both; or a function (q, k) -> (q, k).
+        scale: a rule, a number or a tensor [H]. LogLengthFrom, HoldEntropy, InfoScale, PowerLength
+            and StepLog multiply the scale that the model has, and that of `qk_norm`; others replace
+            it. CosScale is refused, because dot products have no bound: `qk_norm=16.0` makes
+            cosines and gives them their scale. A plan is accepted here too.
+        temperature: divides the logits, including a bias of the model: a number, one number per
+            head, or a mapping from layer names to either.
+        qk_norm: True or "rms" gives queries and keys root mean square 1 and the scale 1 / sqrt(d),
+            "layer" subtracts their mean first; a number makes scores cosines with this scale; or a
+            function (q, k) -> (q, k).
         softcap: c in c * tanh(s / c).
         weights: a value of attentropy.core.weights in place of softmax. Sigmoid and Softpick are
             refused: a model has to be trained with rows that do not sum to 1.
         mask: hides more keys; the model's own mask stays.
-        layers: names of modules, which stand for all modules inside of them, or a function of the
-            name of the module that calls attention, as `w.heads()` of watch() has it.
+        layers: names of modules, which include all modules inside them, or a function that takes
+            the name of a module that calls attention, as in `w.heads()` of watch(), and returns a
+            bool.
         context_parallel: a mesh of one dimension or a group, or `at.zigzag.over(mesh)`, whose
             ranks share every sequence. The model is called with this rank's tokens and its part of
             the padding mask; causal models that take position_ids, with sliding windows or without.
@@ -140,7 +141,7 @@ def steer(
 
 
 class Steered:
-    """A change that holds until `undo()`; `applied` says whether any call was changed yet."""
+    """A change that lasts until `undo()`; `applied` says whether any call was changed yet."""
 
     def __init__(self, touches: list[Touch]) -> None:
         self._touches = touches
@@ -153,7 +154,7 @@ class Steered:
 
     @property
     def left_alone(self) -> tuple[str, ...]:
-        """Modules that were seen to attend unchanged, for they do it by hand."""
+        """Modules that attended unchanged, because they compute attention by hand."""
         return tuple(touch.name for touch in self._touches if touch.alone)
 
     def undo(self) -> None:

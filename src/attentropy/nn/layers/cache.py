@@ -42,7 +42,7 @@ class KVCache:
         return k, v
 
     def freeze(self) -> "KVCache":
-        """Refuse more keys from now on; returns the cache."""
+        """Accept no more keys; returns the cache."""
         self.frozen = True
         return self
 
@@ -58,7 +58,7 @@ class KVCache:
             self.k, self.v = self.k[:, :, :length], self.v[:, :, :length]
 
     def reorder(self, entries: Tensor) -> None:
-        """Take these entries of the batch, as beam search does.
+        """Keep these entries of the batch, as beam search does.
 
         Args:
             entries: indices of batch entries.

@@ -1,4 +1,4 @@
-"""Attention that only forgets: weights by age, learned for each head."""
+"""Attention by age alone: weights decay with distance, at a rate learned for each head."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ class DecayAttention(nn.Module):
         embed_dim: width of input and output.
         num_heads: divides embed_dim.
         rate: of every head at first, in (0, 1).
-        bias: whether the projections have one.
+        bias: whether the projections have a bias.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class GatedAttentionUnit(nn.Module):
 
     `weights` is the form of A: ReluSquared() divides max(s, 0)^2 by the number of visible keys,
     L2(ReluSquared()) gives every row norm one, Softmax() makes probabilities. Only the last has an
-    entropy; sparsity is there for all of them.
+    entropy; all of them have a sparsity.
 
     State dict: `in_proj` (rows of U, V, Z) and `out_proj` with weight and bias, `gain` and
     `offset` [2, key_dim].
@@ -35,7 +35,7 @@ class GatedAttentionUnit(nn.Module):
         scale: as in attend(); 1/sqrt(key_dim) if not given.
         mask: for every call; True is visible.
         positions: as in MultiheadAttention, except those that change inputs.
-        bias: whether the projections have one.
+        bias: whether the projections have a bias.
     """
 
     def __init__(

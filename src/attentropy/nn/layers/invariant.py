@@ -66,8 +66,8 @@ class EntropyInvariantAttention(nn.Module):
             V: inputs of values [B,n_k,d_model].
             mask: a Mask, or a tensor of 0 and 1 (bool, integer or float) broadcastable to
                 [B,H,n_q,n_k] whose zeros hide keys.
-            need_weights: whether the second of what it returns is the weights [B,H,n_q,n_k], which
-                carry the statistics as `weights.stats`, or the statistics themselves.
+            need_weights: True returns (output, weights [B,H,n_q,n_k]), where `weights.stats` holds
+                the statistics; False returns (output, statistics).
         """
         for name, x in (("Q", Q), ("K", K), ("V", V)):
             if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.d_model:

@@ -81,7 +81,7 @@ def hierarchical(
         levels: 0 is local attention.
         mask: None or causal.
         score: as in attend().
-        scale: as in attend(); a rule is asked with all keys that a query sees.
+        scale: as in attend(); a rule counts all keys that a query sees.
         kernel: as in attend().
     """
     q, k, options = changed(q, k, Options(mask=mask, score=score, scale=scale))

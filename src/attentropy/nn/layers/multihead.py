@@ -51,7 +51,7 @@ class MultiheadAttention(nn.Module):
     Args:
         embed_dim: width of inputs and output.
         num_heads: heads of queries.
-        num_kv_heads: heads of keys and values; divides num_heads, which it is if not given.
+        num_kv_heads: heads of keys and values; divides num_heads; equal to num_heads if not given.
         head_dim: width of queries and keys in a head; embed_dim / num_heads if not given.
         value_dim: width of values in a head; head_dim if not given.
         kdim: width of key inputs; embed_dim if not given.
@@ -62,11 +62,11 @@ class MultiheadAttention(nn.Module):
         qk_norm: "rms" or "layer", or a QKNorm.
         mask: as in attend(), for every call; True is visible.
         positions: RotaryPositions, SinusoidalPositions, RelativeBias or ALiBi.
-        bias: whether the projections have one.
+        bias: whether the projections have a bias.
         dropout: share of weights dropped in training.
         context_parallel: a DeviceMesh of one dimension or a group whose ranks share each sequence
             in contiguous parts, or `at.zigzag.over(mesh)`; see attentropy.ring_attend.
-        init: what gives the first weights, such as `score_variance(1.0)`.
+        init: sets the initial weights, such as `score_variance(1.0)`.
         batch_first: only True.
         device: of the parameters.
         dtype: of the parameters.
@@ -221,8 +221,8 @@ class MultiheadAttention(nn.Module):
             cache: key and value are appended to it first; a frozen one is attended to as it is.
             key_padding_mask: [B,K], True hides, or numbers to add.
             attn_mask: [Q,K] or [B*H,Q,K], True hides, or numbers to add.
-            is_causal: makes it causal where there is no attn_mask, which it only describes
-                otherwise.
+            is_causal: makes attention causal if no attn_mask is given; beside an attn_mask it is
+                only a hint.
             need_weights: returns (out, weights) with the weights [B,H,Q,K] before dropout, which
                 carry the statistics as `weights.stats`; they take O(n^2) memory.
         """
@@ -420,7 +420,7 @@ class MultiheadAttention(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Widths, heads and the parts that are no modules."""
+        """Widths, heads and the parts that are not modules."""
         parts = {"score": self.score, "scale": self.scale, "weights": self.weights}
         shown = [f"{n}={p}" for n, p in parts.items() if p is not None and _plain(p)]
         heads = (

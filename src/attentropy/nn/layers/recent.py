@@ -21,7 +21,7 @@ from attentropy.nn.layers.multihead import MultiheadAttention
 
 
 class GatedAttention(MultiheadAttention):
-    """out_proj(sigmoid(W_G query) * heads): each number of each head has a gate of its query.
+    """out_proj(sigmoid(W_G query) * heads): every number has a gate that its query sets.
 
     A closed gate lets a head say nothing, so that no key has to serve as a sink (Qiu et al., 2025,
     arXiv:2505.06708). State dict as MultiheadAttention, and `gate.weight`, `gate.bias`.
@@ -119,7 +119,7 @@ class _Biased(MultiheadAttention):
 
 
 class SelectiveAttention(_Biased):
-    """Causal attention in which tokens mask others for later ones: logits s_ij - F_ij.
+    """Causal attention where a token can hide earlier ones from later ones: logits s_ij - F_ij.
 
     F_ij = sum over l < i of max(s_lj, 0), with s the logits of the first head and 0 for l = j and
     for the first key: whatever an earlier token selected against is masked (Leviathan et al., 2024,
@@ -151,7 +151,7 @@ class ScaleInvariantAttention(_Biased):
     Args:
         embed_dim: width of inputs and output.
         num_heads: H.
-        tau: the distance up to which attention is as without it; positive.
+        tau: the distance below which attention hardly changes; positive.
         options: those of MultiheadAttention but score and scale.
     """
 
@@ -187,7 +187,7 @@ class DifferentialAttention(nn.Module):
         num_heads: H; 2 H divides embed_dim.
         depth: number of layers before this one.
         mask: for every call; True is visible.
-        bias: whether the projections have one.
+        bias: whether the projections have a bias.
     """
 
     def __init__(

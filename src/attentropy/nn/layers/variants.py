@@ -1,4 +1,4 @@
-"""MultiheadAttention with one part exchanged: additive, cosine and linear attention."""
+"""MultiheadAttention with one part replaced: additive, cosine and linear attention."""
 
 from typing import Any
 

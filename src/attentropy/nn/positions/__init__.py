@@ -1,1 +1,1 @@
-"""Ways to tell attention where a token stands."""
+"""Positional encodings: how attention knows where a token stands."""

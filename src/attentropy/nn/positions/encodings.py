@@ -1,4 +1,4 @@
-"""Where does a token stand? Four ways to tell attention, all of them `positions` of a layer.
+"""Four positional encodings; each can be the `positions` of a layer.
 
     SinusoidalPositions  adds a wave to the inputs of queries and keys
     RotaryPositions      turns queries and keys (attentropy.nn.positions.rotary)
@@ -48,8 +48,9 @@ class SinusoidalPositions(Positions):
     """x + amplitude * P, P[n, 2i] = sin(n w_i), P[n, 2i+1] = cos(n w_i), w_i = base^(-2i/d).
 
     Embeddings have a standard deviation far from that of P, which is sqrt(1/2) for each entry; the
-    amplitude sets how loud positions are beside them. In a layer it is added to what queries and
-    keys are made from, not to values. There is nothing to train and nothing in the state dict.
+    amplitude sets how strong positions are compared with them. In a layer it is added to what
+    queries and keys are made from, not to values. There is nothing to train and nothing in the
+    state dict.
 
     Args:
         amplitude: of the waves.
@@ -125,10 +126,10 @@ class RelativeBias(Positions):
 
 
 class DistanceBias(Positions):
-    """A bias of attend() that knows distances only, as positions of a layer; nothing to train.
+    """A bias of attend() that depends on distance only, as positions of a layer; nothing to train.
 
-    Layers make it of `attentropy.ALiBi()` or `attentropy.Relative(table)`. Numbers that are given
-    move with the layer to other devices, and are not in the state dict.
+    Layers make it from `attentropy.ALiBi()` or `attentropy.Relative(table)`. The given numbers move
+    with the layer to other devices, and are not in the state dict.
 
     Args:
         given: ALiBi or Relative.

@@ -63,7 +63,7 @@ class Interpolated:
     """Position interpolation: every frequency divided by `factor`.
 
     Attributes:
-        factor: how many times longer the context shall be; at least 1.
+        factor: how many times longer the context becomes; at least 1.
     """
 
     factor: float
@@ -86,7 +86,7 @@ class NTK:
     """A larger base, base * s^(d/(d-2)), for a context `factor` times as long.
 
     Attributes:
-        factor: how many times longer the context shall be; at least 1.
+        factor: how many times longer the context becomes; at least 1.
     """
 
     factor: float
@@ -110,11 +110,11 @@ class NTK:
 class YaRN:
     """Interpolation of slow waves only, and logits times (0.1 log s + 1)^2.
 
-    `length` is the trained context, `factor` how many times longer it shall be.
+    `length` is the trained length, `factor` how many times longer the context becomes.
 
     Attributes:
-        factor: how many times longer the context shall be; at least 1.
-        length: the trained context.
+        factor: how many times longer the context becomes; at least 1.
+        length: the trained length.
         fast: waves that turn more often within `length` stay as they are.
         slow: waves that turn less often are interpolated.
     """

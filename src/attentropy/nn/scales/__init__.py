@@ -1,1 +1,1 @@
-"""Scales that are trained, or that find the entropy they are asked for."""
+"""Scales that are trained, or that reach a target entropy."""

@@ -1,15 +1,15 @@
-"""A scale that finds the entropy it is asked for, head by head.
+"""A scale that reaches a target entropy, head by head.
 
 H(lambda) never rises with lambda (dH/dlambda = -lambda Var_p(s) <= 0), so for given scores the
 equation H(lambda) = target has at most one solution, and a bracket around it can only shrink. With
 
     phi = log((L - H) / H),   L = log n,   x = log lambda
 
-phi(x) is close to a straight line, of slope 2 where attention is nearly uniform and of slope 1 to
-2 where it freezes (Gaussian scores). Each update is a secant step in phi. Steps that lead on with
-little gain double until the solution is between two scales; from then on the bracket halves at
-least every second time. Multiplying lambda by target/H, as one finds it written, goes the wrong way
-and diverges from every start.
+phi(x) is close to a straight line, of slope 2 where attention is nearly uniform and of slope 1 to 2
+where it freezes (Gaussian scores). Each update is a secant step in phi. Steps that gain little are
+doubled until the solution lies between two scales; from then on the bracket halves at least every
+second time. Multiplying lambda by target/H, a rule that is often written, goes the wrong way and
+diverges from every start.
 """
 
 import logging
@@ -243,7 +243,7 @@ class AdaptiveScale(nn.Module):
             raise ArgumentError("AdaptiveScale: target_entropy", rule, self.target_entropy)
 
     def fit(self, heads: int) -> None:
-        """Take this number of heads, where it is still open.
+        """Set the number of heads, if it is not known yet.
 
         Args:
             heads: H.

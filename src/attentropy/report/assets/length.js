@@ -127,7 +127,7 @@ const slopeName = (slope) => said(slope.against === "visible" ? "Slope of H on l
 function slopeText(scan) {
   const windowed = scan.slopes.flat().some((slope) => slope.against === "visible");
   const window = windowed ? " Diamonds are heads that a window limits: theirs is against the keys that they can see." : "";
-  return `Slope of entropy on log n, n the length of the text, head by head: 0 is invariant, 1 spreads over all keys. It describes a head and is no fault.${window} Choose a point to open its head.`;
+  return `Slope of entropy on log n, n the length of the text, head by head: 0 is invariant, 1 spreads over all keys. It describes a head and is not a fault.${window} Choose a point to open its head.`;
 }
 
 function slopeChart(state) {

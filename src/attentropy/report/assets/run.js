@@ -180,7 +180,7 @@ function runCharts(state) {
   const has = (key) => Boolean(state.run.metrics[key]);
   const cards = [
     chart("The chosen statistic", "Median over heads, and the middle 80 % as a band.", () => spreadChart(state, state.statistic)),
-    has("max_logit") && state.statistic !== "max_logit" ? chart("Maximum logit", "Growth foretells instability.", () => spreadChart(state, "max_logit")) : null,
+    has("max_logit") && state.statistic !== "max_logit" ? chart("Maximum logit", "Growth often comes before instability.", () => spreadChart(state, "max_logit")) : null,
     has("entropy") ? chart("Entropy", "Median over heads, and the middle 80 % as a band.", () => spreadChart(state, "entropy")) : null,
     state.run.losses.length ? chart("Loss", "As given to the monitor.", () => lossChart(state)) : null,
   ];

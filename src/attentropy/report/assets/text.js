@@ -205,7 +205,7 @@ const textFacts = ({ tokens, layers, left, unshown, generated, served }, { heads
     said(`${whole(tokens.length)} tokens${left ? ` of ${whole(tokens.length + left)}` : ""}`),
     ...(generated ? [said(`${whole(tokens.length - generated.start)} of them generated`)] : []),
     said(`${whole(layers.reduce((sum, layer) => sum + layer.heads, 0))} heads in ${whole(layers.length)} layers`),
-    said(served ? "exact weights of every head, from the model" : `exact weights of ${whole(heads.length)} heads`) + (unshown ? said(` (${whole(unshown)} more had no room)`) : ""),
+    said(served ? "exact weights of every head, from the model" : `exact weights of ${whole(heads.length)} ${heads.length === 1 ? "head" : "heads"}`) + (unshown ? said(` (${whole(unshown)} more had no room)`) : ""),
   ].join(" · ");
 
 function oddLayers(odd) {

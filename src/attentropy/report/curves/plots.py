@@ -1,4 +1,4 @@
-"""How each table is drawn. Colours are Okabe and Ito's, told apart by every kind of eye."""
+"""How each table is drawn. Colours are Okabe and Ito's, safe for colour-blind readers."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

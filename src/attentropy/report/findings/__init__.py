@@ -1,1 +1,1 @@
-"""What each finding means, with a picture of a healthy and of an ill head."""
+"""What each finding means, with a picture of a healthy head and of an affected one."""

@@ -1,4 +1,4 @@
-"""Small pictures of attention: a healthy head beside an ill one, as SVG.
+"""Small pictures of attention: a healthy head next to an affected one, as SVG.
 
 The weights are softmax of made-up scores of ten tokens under a causal mask, so that each picture
 shows what its finding is about and nothing else.

@@ -1,7 +1,7 @@
 """One explanation for each finding and alarm: the pages of the documentation and of every report.
 
-Thresholds are those of `models.diagnose.Thresholds` and of the alarms, so that a text never says
-another number than the one that is used.
+Thresholds come from `models.diagnose.Thresholds` and from the alarms, so that a text always shows
+the number in use.
 """
 
 import math
@@ -26,7 +26,7 @@ class FindingText:
         name: that of the finding or alarm.
         meaning: what such a head does.
         measured: the formula.
-        threshold: from where on it is found, and why there.
+        threshold: the value from which it is reported, and why.
         harmless: when it costs nothing.
         remedy: what to do.
         healthy: a picture of a head without it.
@@ -124,7 +124,7 @@ def _uniform() -> FindingText:
         threshold=f"Below {deficit:.2g} (n - 1) / n nats, which random scores of a standard "
         f"deviation of {LIMITS.random_spread:g} would give: less selective than chance.",
         harmless="When the model uses the average. Many models have a few such heads.",
-        remedy="Compare the loss with the head pruned. If nothing changes, it can go.",
+        remedy="Compare the loss with the head pruned. If nothing changes, remove it.",
         healthy=_healthy(),
         ill=_map("Every key gets about the same weight.", pictures.healthy() * 0.05),
     )
@@ -137,7 +137,7 @@ def _collapsed() -> FindingText:
         "previous one. The head cannot weigh what it sees.",
         measured="e^H, the number of keys that a row looks at, averaged over rows.",
         threshold=f"Fewer than {LIMITS.collapsed_perplexity:g} keys. Heads that rest on the first "
-        "key or copy the previous one are sharp by trade and are left out.",
+        "key or copy the previous one are sharp by nature and are left out.",
         harmless="When the head copies one key on purpose, for example the matching bracket.",
         remedy="Compare the loss with the head pruned. In training: lower the learning rate, "
         "normalise queries and keys, or give the entropy a floor (nn.EntropyLoss).",
@@ -219,7 +219,7 @@ def _duplicates() -> FindingText:
         harmless="Always. Their values may still differ.",
         remedy="One of the two may be merged or pruned; compare the loss.",
         healthy=_healthy(),
-        ill=_map("The other head has this picture too.", pictures.healthy()),
+        ill=_map("The other head looks exactly the same.", pictures.healthy()),
     )
 
 
@@ -248,7 +248,7 @@ def _growing() -> FindingText:
         "that do not change, 0 is a constant entropy.",
         threshold=f"More than {LIMITS.slope:g}. Heads that a window limits are left out, because "
         "what they see does not grow.",
-        harmless="By itself always: inside of the trained range most heads of healthy models do "
+        harmless="By itself always: within the trained length most heads of healthy models do "
         "this.",
         remedy="Look at the loss at each length. Only a loss that rises needs a remedy, and a "
         "scan tries those.",
@@ -270,7 +270,7 @@ def _logit_growth() -> FindingText:
         f"{alarm.confidence:.0%} confidence. Heads below {alarm.share * alarm.limit:g} are not "
         "judged.",
         harmless="In float32, as long as the loss falls.",
-        remedy="Clip queries and keys at the ring (the alarm takes an action, such as clip(30)), "
+        remedy="Clip queries and keys when the alarm rings (it takes an action, such as clip(30)), "
         "lower the learning rate, or normalise queries and keys.",
         healthy=Drawing("The largest logit settles.",
                         pictures.curve((0.5 * (1 - np.exp(-4 * steps))).tolist(), limit=0.9)),

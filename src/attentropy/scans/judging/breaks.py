@@ -1,4 +1,4 @@
-"""Where does the loss break, and why? Read off losses by position, beside truncation."""
+"""Where does the loss break, and why? From losses by position, compared with truncation."""
 
 import math
 from itertools import pairwise
@@ -23,7 +23,7 @@ def breaks_at(noticed: int, trained: int) -> int:
     """Where a model breaks: at its trained length, unless the rise shows much later.
 
     Args:
-        noticed: the first position at which the loss is above truncation for certain.
+        noticed: the first position at which the loss is certainly above that of truncation.
         trained: the trained length.
     """
     return trained if noticed <= NEAR * trained else noticed
@@ -63,7 +63,7 @@ def rise(measures: list[Measure]) -> tuple[int, Paired] | None:
 
 
 def is_rise(change: Paired) -> bool:
-    """True if the loss rises by more than two standard errors and is worth speaking of.
+    """True if the loss rises by more than two standard errors and by enough to matter.
 
     Args:
         change: without, and with, the longer text.
@@ -91,7 +91,7 @@ class Beyond:
         length: tokens of a window.
         trained: the trained length.
         whole: token losses of the windows, if they are known already.
-        team: processes that share the windows out.
+        team: processes that share the windows.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Beyond:
         return self.whole[:, -self.tail :]
 
     def excess(self) -> list[Excess]:
-        """The loss beside truncation, in buckets of position."""
+        """The loss compared with truncation, in buckets of position."""
         bounds = sorted(
             {self.trained, *(edge for edge in edges(self.length) if edge > self.trained)}
         )
@@ -143,7 +143,7 @@ class Beyond:
         return paired(stretches(self.truncated[:, part]), stretches(self.past[:, part]))
 
     def noticed_at(self) -> int | None:
-        """The first position from which the text loses more: right there, and in all the rest."""
+        """The first position from which the loss is higher, there and in all later buckets."""
         end = self.trained + self.tail
         reach = max(STRETCH, self.tail // 8)
         for bucket in self.excess():

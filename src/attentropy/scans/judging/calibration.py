@@ -26,7 +26,7 @@ def check(
     lengths: list[int],
     skipped: Sequence[Skipped] = (),
 ) -> None:
-    """Refuse before anything is measured what cannot be calibrated.
+    """Refuse, before any measurement, what cannot be calibrated.
 
     Args:
         model: the model.
@@ -43,7 +43,7 @@ def check(
 def check_reach(
     lengths: Sequence[int], trained: int | None, skipped: Sequence[Skipped] = ()
 ) -> None:
-    """Refuse lengths of which none is beyond the trained one.
+    """Refuse lengths if none is beyond the trained length.
 
     Args:
         lengths: increasing.
@@ -71,7 +71,7 @@ def _check_one_text(model: nn.Module) -> None:
 
 
 def _check_steerable(model: nn.Module, ids: Tensor) -> None:
-    """A model that cannot be changed is told by one short pass, before anything is measured."""
+    """One short pass shows whether a model can be changed, before anything is measured."""
     handle = steer(model, temperature=1.0)
     try:
         with torch.no_grad(), warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
@@ -82,7 +82,7 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
             "hand or with a kernel of its own: scan without it"
         )
         raise ScanError(text, name=type(model).__name__) from error
-    except Exception:  # a model that cannot read is told when it is measured
+    except Exception:  # a model that cannot read fails later, when it is measured
         return
     finally:
         handle.undo()

@@ -37,7 +37,7 @@ def diagnosed(scan: Scan) -> list[Finding]:
 
 
 def verdict(scan: Scan) -> Verdict | None:
-    """The verdict from the measures alone, or again from the one that has more."""
+    """The verdict from the measures alone, or from an earlier verdict that knows more."""
     if not scan.measures:
         return None
     before = scan.verdict
@@ -54,8 +54,8 @@ def concluded(
 
     Args:
         scan: with measures and findings.
-        excess: the loss beyond the trained length, beside truncation.
-        noticed_at: the first position at which the loss is above truncation for certain.
+        excess: the loss beyond the trained length, compared with truncation.
+        noticed_at: the first position at which the loss is certainly above that of truncation.
         cause: why.
     """
     at = None

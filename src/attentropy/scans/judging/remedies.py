@@ -1,4 +1,4 @@
-"""Remedies are tried on the text before anything is said of them."""
+"""Remedies: each is tried on the text before it is mentioned."""
 
 import math
 import warnings
@@ -34,7 +34,7 @@ class Treatment:
         name: what it is, in a few words.
         call: what applies it.
         options: what `steer` gets.
-        plan: that of `options`, if it has to be written to a file of its own.
+        plan: the plan in `options`, if it has to be written to its own file.
     """
 
     name: str

@@ -59,7 +59,7 @@ def broken(excess: list[Excess], at: int, cause: Cause | None) -> str:
     """The sentence of a model that breaks: where, and why.
 
     Args:
-        excess: the loss beyond the trained length, beside truncation.
+        excess: the loss beyond the trained length, compared with truncation.
         at: where it breaks.
         cause: from the probes, if they ran.
     """
@@ -82,7 +82,7 @@ def _damage(scan: Scan) -> list[str]:
 
 
 def risen(scan: Scan, length: int, change: Paired) -> str:
-    """The sentence of a scan in which a longer text costs loss inside of what is known.
+    """The sentence of a scan in which a longer text raises the loss within the trained length.
 
     Args:
         scan: with measures.
@@ -112,7 +112,8 @@ def sentences(scan: Scan) -> list[str]:
     if middle is not None:
         said.append(
             f"Entropy grows with the logarithm of the length at a median slope of {middle:.2f} "
-            "(0 is invariant, 1 spreads over all keys); this describes the model and is no fault."
+            "(0 is invariant, 1 spreads over all keys); "
+            "this describes the model and is not a fault."
         )
     windowed = sum(slope.against == "visible" for layer in scan.slopes for slope in layer)
     if windowed:
@@ -126,7 +127,7 @@ def sentences(scan: Scan) -> list[str]:
         said.append(perplexities)
     said += [f"Length {skip.length:,} was left out: {skip.reason}." for skip in scan.skipped]
     if not scan.complete:
-        said.append("The scan was stopped before its end; attentropy scan --resume goes on.")
+        said.append("The scan was stopped before its end; attentropy scan --resume continues it.")
     return said
 
 
@@ -134,8 +135,8 @@ def _trained(scan: Scan) -> str:
     about = scan.model
     if about.trained_length is None:
         return (
-            "The trained length is not known, so that nothing beyond it is judged; --trained N "
-            "says it."
+            "The trained length is not known, so nothing beyond it is judged; "
+            "give it with --trained N."
         )
     by = f" ({about.trained_source})" if about.trained_source else ""
     return f"The trained length is {about.trained_length:,}{by}."
@@ -147,7 +148,7 @@ def _probes(scan: Scan) -> list[str]:
     if cause is None:
         return []
     far = ", ".join(f"{_share(gap.change)} at {gap.farthest:,}" for gap in cause.gaps)
-    said = [f"Short windows that reach as far lose {far} nats per token."] if far else []
+    said = [f"Short windows with the same distances lose {far} nats per token."] if far else []
     return [*said, cause.missing] if cause.missing else said
 
 
@@ -175,7 +176,7 @@ def tiles(scan: Scan) -> list[Tile]:
     if best is not None:
         share = median_of(best.table("normalized_entropy"))
         if share is not None:
-            note = f"of the most possible, at {best.length:,}"
+            note = f"of the maximum, at {best.length:,}"
             found.append(Tile("Median entropy", f"{share:.0%}", note))
     last = next((m for m in reversed(scan.measures) if m.perplexity is not None), None)
     if last is not None and best is not None and best.perplexity is not None:
@@ -186,7 +187,7 @@ def tiles(scan: Scan) -> list[Tile]:
 
 
 def home(scan: Scan) -> Measure | None:
-    """The measure nearest below the trained length, or the first: where a head is itself."""
+    """The measure nearest below the trained length, or the first: the reference for heads."""
     limit = scan.model.trained_length or 0
     inside = [measure for measure in scan.measures if measure.length <= limit]
     return inside[-1] if inside else next(iter(scan.measures), None)

@@ -1,4 +1,4 @@
-"""What lies in a model folder, looked at before anything of it is loaded or run."""
+"""Checks of a model folder before anything in it is loaded or run."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def config_of(path: Path) -> dict[str, Any]:
     try:
         found = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        text = "{model} {path} is no model: it has no config.json"
+        text = "{model} {path} is not a model: it has no config.json"
         raise ScanError(text, path=path) from error
     except (ValueError, UnicodeDecodeError) as error:
         raise ScanError("{model} {path}: config.json is not JSON", path=path) from error

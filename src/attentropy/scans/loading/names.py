@@ -1,4 +1,4 @@
-"""How people call a model that lies on disk: by its file, or by the nearest folder that says it."""
+"""The name of a model on disk: that of its file, or of the nearest folder with a telling name."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Weights that stay outside of memory: accelerate reads those of a module when it runs.
+"""Weights that are not kept in memory: accelerate reads those of a module when it runs.
 
 A safetensors file is mapped into memory and read in place. A GGUF file is converted first, a few
 layers at a time, into safetensors files of the precision asked for in a temporary folder.
@@ -37,7 +37,7 @@ def check_kind(kind: str) -> None:
 
 
 def device_map(empty: nn.Module, kind: str, device: str) -> str | dict[str, str]:
-    """Where `from_pretrained` shall put each module.
+    """Where `from_pretrained` puts each module.
 
     With "cpu" and "disk", all modules with parameters but the smallest stay there until they run
     on `device`. "auto" leaves it to accelerate: GPUs first, then memory, then disk.
@@ -81,7 +81,8 @@ def empty_model(auto: Any, config: Any) -> nn.Module:
 def scratch() -> Iterator[Callable[[Any], str]]:
     """A temporary folder that lives as long as the model that is loaded inside the block.
 
-    Gives its path, and a function that ties it to the model; without that it goes with the block.
+    Gives its path, and a function that keeps it as long as the model; otherwise it is deleted after
+    the block.
     """
     folder = tempfile.mkdtemp(prefix="attentropy-weights-")
     kept = []

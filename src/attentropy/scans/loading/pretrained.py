@@ -36,7 +36,7 @@ def load_model(
         dtype: the precision, by torch's name for it.
         pickle: allow pickled weights.
         options: for `from_pretrained`.
-        count: is told how many tensors of a GGUF file are read, and of how many.
+        count: receives how many tensors of a GGUF file are read, and how many there are.
         device_map: where weights stay until a module runs: "auto", "cpu" or "disk"; None loads
             all into memory.
         device: where modules run whose weights are elsewhere.

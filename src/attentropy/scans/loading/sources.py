@@ -1,7 +1,7 @@
-"""Where a model comes from: the package itself, a folder or file on disk, a factory, a hub.
+"""Where a model comes from: this package, a folder or file on disk, a factory, a hub.
 
 Loading is careful: pickled weights and code from a model folder can do anything, and a hub is a
-network, so each needs a permission of its own.
+network, so each needs its own permission.
 """
 
 import importlib
@@ -69,7 +69,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Source:
-    """A loaded model with what the scan has to know about it.
+    """A loaded model, and what the scan needs to know about it.
 
     Attributes:
         encode: text to token ids; None if the model came without a tokenizer.
@@ -99,7 +99,7 @@ def load(
         name: a folder, a .gguf file, package.module:factory, a name on the hub, or None.
         placement: precision and device.
         permissions: what may be loaded and run.
-        count: is told how many tensors of a GGUF file are read, and of how many.
+        count: receives how many tensors of a GGUF file are read, and how many there are.
     """
     path = Path(name or "")
     if name is not None and (path.suffix == ".gguf" or path.exists()):
@@ -119,7 +119,7 @@ def load(
 
 
 def trained_on_disk(name: str | None) -> int | None:
-    """The trained length that the files of a model say, without its weights; None if none does.
+    """The trained length according to the files of a model, without its weights; None if unknown.
 
     Args:
         name: as `load` takes it.

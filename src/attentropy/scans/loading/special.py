@@ -38,7 +38,7 @@ def special_of(tokenizer: Any) -> Special:
     at = next((i for i in range(len(added)) if added[i : i + len(plain)] == plain), None)
     unknown = getattr(tokenizer, "unk_token_id", None)
     if at is None:
-        return Special(unknown=unknown, words="The tokenizer has special tokens inside of a text")
+        return Special(unknown=unknown, words="The tokenizer has special tokens inside a text")
     begin, end = tuple(added[:at]), tuple(added[at + len(plain) :])
     return Special(begin, end, unknown, _words(tokenizer.convert_ids_to_tokens, begin, end))
 
@@ -64,7 +64,9 @@ def weaknesses(ids: Tensor, unknown: int | None) -> list[str]:
     token, share = int(tokens[most]), float(counts[most]) / len(ids)
     strange = 0.0 if unknown is None else float((ids == unknown).double().mean())
     if strange > MOST:
-        return [f"{strange:.0%} of the tokens are unknown to the tokenizer: this is no text for it"]
+        return [
+            f"{strange:.0%} of the tokens are unknown to the tokenizer: it cannot read this text"
+        ]
     if share > MOST:
         return [f"{share:.0%} of the tokens are the same one ({token}): this is hardly a text"]
     return []

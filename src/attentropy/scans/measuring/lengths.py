@@ -132,7 +132,7 @@ class Windows:
     def cut(self, length: int) -> Iterator[Tensor]:
         """Rows [B, length] of each pass: what one has room for, an eighth of all rows at most.
 
-        Passes are the same however many processes share them.
+        Passes do not depend on the number of processes.
 
         Args:
             length: the number of tokens in a window.

@@ -1,7 +1,7 @@
-"""One length: windows of it through the watched model, and the loss of the text beside.
+"""One length: the watched model reads windows of it, and the loss of the text is measured too.
 
-Memory is that of one forward pass: rows are folded into bins after each. Processes share the passes
-out; what they give is added up in the order of the text.
+Memory is that of one forward pass: rows are folded into bins after each. Processes share the
+passes; their results are added up in the order of the text.
 """
 
 import math
@@ -77,9 +77,9 @@ def measure(
     Args:
         model: the model.
         windows: ids [B, n] of each forward pass, all of the same n.
-        team: processes that share the passes out; each has the model and the windows.
-        met: the kinds of passes (True for those of one window) that were read before; this one's
-            are added.
+        team: processes that share the passes; each has the model and the windows.
+        met: the kinds of passes (True for those of one window) that were read before; new ones are
+            added.
     """
     return measure_several(model, [windows], team=team, met=met)[0]
 
@@ -91,7 +91,7 @@ def measure_several(
     team: Team = ALONE,
     met: set[bool] | None = None,
 ) -> list[Reading]:
-    """Read windows of several lengths; of a model on disk, all of them layer by layer.
+    """Read windows of several lengths; a model on disk reads all of them layer by layer.
 
     Args:
         model: the model.

@@ -1,1 +1,1 @@
-"""One text or picture: what every head makes of each token, and where heads look."""
+"""One text or picture: statistics of each token in every head, and where heads look."""

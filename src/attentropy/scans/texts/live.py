@@ -1,4 +1,4 @@
-"""LiveText: a text whose queries and keys are kept, so that any row of any head is known at once.
+"""LiveText: a text whose queries and keys stay in memory, so that any row can be shown at once.
 
 A row costs one product of a query with all keys, a column one of a key with all queries; no table
 of all pairs exists.
@@ -59,7 +59,7 @@ class CallRecorder(RowRecorder):
 
 
 class LiveText:
-    """One text of a model that is kept.
+    """One text of a model that stays in memory.
 
     Args:
         reading: a model and its tokens.
@@ -129,7 +129,7 @@ class LiveText:
             }
 
     def row(self, head: Head, token: int) -> Tensor | None:
-        """All weights of one query, [K]; None if this token asks nothing in this layer.
+        """All weights of one query, [K]; None if this token is not a query of this layer.
 
         Args:
             head: layer and number.
@@ -144,7 +144,7 @@ class LiveText:
         return _weights(logits, lse[head[1], at])
 
     def column(self, head: Head, token: int) -> Tensor | None:
-        """What every query gives to one key, [Q]; None if this token is no key of this layer.
+        """What every query gives to one key, [Q]; None if this token is not a key of this layer.
 
         Args:
             head: layer and number.

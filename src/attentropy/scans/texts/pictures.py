@@ -15,7 +15,7 @@ from attentropy.scans.texts.reading import TokenReading
 from attentropy.scans.texts.sides import Picture, Side
 
 NO_PATCHES = (
-    "{name} is no vision transformer with square patches of a fixed size: its config has no "
+    "{name} is not a vision transformer with square patches of a fixed size: its config has no "
     "image_size and patch_size"
 )
 LARGEST = 1 << 26
@@ -103,7 +103,7 @@ def opened(path: Path, size: int) -> np.ndarray:
     except FileNotFoundError as error:
         raise ScanError("{image} {path} does not exist", path=path) from error
     except (OSError, image.DecompressionBombError) as error:
-        raise ScanError("{image} {path} is no picture that can be read", path=path) from error
+        raise ScanError("{image} {path} is not a picture that can be read", path=path) from error
     scale = size / min(picture.size)
     wide, high = (max(size, round(side * scale)) for side in picture.size)
     picture = picture.resize((wide, high), image.Resampling.BICUBIC)

@@ -101,7 +101,7 @@ def of_text(
         tokens: ids, or a string where the model has a tokenizer or reads bytes.
         target: ids that a decoder beside an encoder reads; by default the same as the encoder.
         length: number of tokens to read at most; None for all.
-        generate: number of tokens that the model shall go on with, at most.
+        generate: the largest number of tokens that the model generates.
         label: one token id to text.
     """
     text = inputs.of(tokens, model)

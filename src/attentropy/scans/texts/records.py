@@ -79,7 +79,7 @@ class TextTable(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check(table: TextTable) -> None:
-    """What types cannot say: scopes are of heads that exist, and sides hold all tokens.
+    """Check what types cannot express: scopes name heads that exist, and sides hold all tokens.
 
     Args:
         table: what to check.

@@ -1,7 +1,7 @@
 """table_of(): a text as files and pages hold it.
 
-What has room comes in this order: the means of all heads and of each layer, the rows of generated
-tokens, then heads one by one with their largest weights.
+Content is added in this order while there is room: the means of all heads and of each layer, the
+rows of generated tokens, then heads one by one with their largest weights.
 """
 
 import base64
@@ -28,7 +28,7 @@ OF_TOKENS = ("entropy", "varentropy", "top_probability")  # of generated ones
 
 
 def table_of(view: TextView, *, room: int = ROOM) -> TextTable:
-    """The view with as many heads as have room, and one at least.
+    """The view with as many heads as there is room for, at least one.
 
     Args:
         view: what was measured.

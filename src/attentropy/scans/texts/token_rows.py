@@ -5,11 +5,14 @@ Weights are made of q and k for a few rows at a time, so that no n x n table exi
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from attentropy.core.results import Stats
+from attentropy.core.visibility import Span
 from attentropy.kernels.tiled.logits import row_logits
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
@@ -79,7 +82,7 @@ def is_one_text(asked: ModelCall, stats: Stats) -> str:
         stats: the statistics of its rows.
     """
     if stats.lse is None:
-        return "its weights are no softmax"
+        return "its weights are not softmax"
     batch = asked.call.q.shape[0]
     return "" if batch == 1 else f"it attends in {batch} windows"
 
@@ -140,33 +143,91 @@ def place_of(owner: Owner) -> str:
     return f"{owner.name}#{call}" if call else owner.name
 
 
-def weight_rows(asked: ModelCall, stats: Stats) -> Iterator[tuple[slice, Tensor]]:
-    """Weights [H,R,K] of the first text of a call, for some queries at a time.
+class WeightTile(NamedTuple):
+    """Weights of some queries with some keys.
+
+    Attributes:
+        queries: which queries.
+        keys: which keys; the queries see no others, or it is one block of keys.
+        weights: [H,R,T].
+    """
+
+    queries: slice
+    keys: slice
+    weights: Tensor
+
+
+def weight_rows(asked: ModelCall, stats: Stats) -> Iterator[WeightTile]:
+    """Weights of the first text of a call, for some queries at a time and all keys that they see.
 
     Args:
         asked: the call.
         stats: the statistics of its rows, of which lse is read.
     """
+    lse, seen, count = _lse(stats), asked.call.seen, asked.call.k.shape[2]
+    for rows in _blocks(lse.shape[1], lse.shape[0] * count):
+        limits = seen.select(Span(queries=rows)).limits()
+        first = min(max(limits.lo[0], 0), count - 1)
+        keys = slice(first, max(min(limits.hi[1], count), first + 1))
+        yield _tile(asked, lse, rows, keys)
+
+
+def weight_columns(asked: ModelCall, stats: Stats) -> Iterator[WeightTile]:
+    """Weights of the first text of a call, for some keys at a time and all queries that see them.
+
+    Args:
+        asked: the call.
+        stats: the statistics of its rows, of which lse is read.
+    """
+    lse, count = _lse(stats), asked.call.k.shape[2]
+    lo, hi = asked.call.seen.bounds()
+    for keys in _blocks(count, lse.numel()):
+        found = _seeing(lo, hi, keys, lse[0]).nonzero()
+        rows = slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 1)
+        yield _tile(asked, lse, rows, keys)
+
+
+def _lse(stats: Stats) -> Tensor:
+    """[H,Q]; 0 for a row that sees nothing, whose weights are 0."""
     if stats.lse is None:
-        raise TypeError("weights that are no softmax have no lse")
+        raise TypeError("weights that are not softmax have no lse")
     lse = stats.lse[0].detach()
-    lse = lse.masked_fill(lse.isneginf(), 0.0)  # a row that sees nothing has weights of 0
-    heads, queries = lse.shape
-    step = max(1, ELEMENTS // max(1, heads * asked.call.k.shape[2]))
-    for start in range(0, queries, step):
-        rows = slice(start, min(start + step, queries))
-        yield rows, row_logits(asked.call, rows)[0].sub_(lse[:, rows, None]).exp_()
+    return lse.masked_fill(lse.isneginf(), 0.0)
+
+
+def _blocks(count: int, others: int) -> Iterator[slice]:
+    """Slices of `count`, each with at most ELEMENTS weights; an entry has `others`."""
+    step = max(1, ELEMENTS // max(1, others))
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _seeing(lo: Tensor | None, hi: Tensor | None, keys: slice, rows: Tensor) -> Tensor:
+    """Which of the rows [Q] may see one of the keys, by their bounds in any head."""
+    found = torch.ones_like(rows, dtype=torch.bool)
+    if lo is not None:
+        found = found & (lo[0] < keys.stop).any(0)
+    if hi is not None:
+        found = found & (hi[0] > keys.start).any(0)
+    return found
+
+
+def _tile(asked: ModelCall, lse: Tensor, rows: slice, keys: slice) -> WeightTile:
+    logits = row_logits(asked.call, rows, keys=keys)[0]
+    return WeightTile(rows, keys, logits.sub_(lse[:, rows, None]).exp_())
 
 
 @torch.no_grad()
 def _statistics(asked: ModelCall, stats: Stats) -> dict[str, Tensor]:
     """ROW_STATISTICS of every token, [H,N]; `received` is about the tokens as keys."""
     distances, sinks = [], []
-    received = torch.zeros((), dtype=torch.float64)
-    for rows, weights in weight_rows(asked, stats):
-        distances.append(_distance(asked, rows, weights))
-        sinks.append(weights[..., 0])
-        received = received.to(weights.device) + weights.sum(1, dtype=torch.float64)
+    keys = asked.call.k.shape[2]
+    received = torch.zeros(
+        asked.call.q.shape[1], keys, dtype=torch.float64, device=asked.call.q.device
+    )
+    for tile in weight_rows(asked, stats):
+        distances.append(_distance(asked, tile))
+        sinks.append(tile.weights[..., 0] * (tile.keys.start == 0))
+        received[:, tile.keys] += tile.weights.sum(1)
     sink = torch.cat(sinks, -1)
     if stats.sink_mass is not None:
         sink = sink + stats.sink_mass[0].detach()
@@ -187,47 +248,45 @@ def _of_first(value: Tensor | None) -> Tensor:
     return value[0].detach()
 
 
-def _distance(asked: ModelCall, rows: slice, weights: Tensor) -> Tensor:
+def _distance(asked: ModelCall, tile: WeightTile) -> Tensor:
     """sum_j p_ij |i - j| for these rows, [H,R]; NaN in cross-attention."""
+    weights = tile.weights
     if asked.mask.positions is None:
         return weights.new_full(weights.shape[:2], torch.nan)
-    own = asked.mask.positions[rows, None]
-    away = (own - torch.arange(weights.shape[2], device=weights.device)).abs()
-    return torch.einsum("hrk,rk->hr", weights, away.to(weights.dtype))
+    own = asked.mask.positions[tile.queries, None]
+    keys = torch.arange(tile.keys.start, tile.keys.stop, device=weights.device)
+    return torch.einsum("hrk,rk->hr", weights, (own - keys).abs().to(weights.dtype))
 
 
 @torch.no_grad()
 def _looks(asked: ModelCall, stats: Stats, heads: tuple[int, ...], most: int) -> Looks:
-    parts: list[tuple[Tensor, ...]] = []
-    best, by, total = None, None, torch.zeros((), dtype=torch.float64)
-    for rows, every in weight_rows(asked, stats):
-        weights = every[list(heads)]
-        largest = weights.topk(min(most, weights.shape[2]), -1)
-        parts.append((largest.values, largest.indices))
-        best, by = _readers(best, by, weights, rows.start, most)
-        total = total.to(weights.device) + weights.sum(1, dtype=torch.float64)
-    if best is None or by is None:
-        raise TypeError("a call has one row or more")
-    values, index = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    chosen = list(heads)
+    rows = [_largest(t.weights[chosen], most, t.keys.start) for t in weight_rows(asked, stats)]
+    columns = [
+        _largest(t.weights[chosen].mT, most, t.queries.start) for t in weight_columns(asked, stats)
+    ]
+    keys, weights, _ = (torch.cat(part, 1) for part in zip(*rows, strict=True))
+    readers, given, total = (torch.cat(part, 1) for part in zip(*columns, strict=True))
+    ones = torch.ones_like(weights[..., 0], dtype=torch.float64)
     return Looks(
         heads,
-        index.masked_fill(values == 0, -1).cpu(),
-        values.cpu(),
-        (1 - values.sum(-1, dtype=torch.float64)).clamp(min=0).float().cpu(),
-        by.masked_fill(best == 0, -1).cpu(),
-        best.cpu(),
-        (total - best.sum(-1, dtype=torch.float64)).clamp(min=0).float().cpu(),
+        *(keys.cpu(), weights.cpu(), _rest(ones, weights)),
+        *(readers.cpu(), given.cpu(), _rest(total, given)),
     )
 
 
-def _readers(
-    best: Tensor | None, by: Tensor | None, weights: Tensor, start: int, most: int
-) -> tuple[Tensor, Tensor]:
-    """The largest weights of each key so far, [H,K,T], and the queries that have them."""
-    found = weights.mT.topk(min(most, weights.shape[1]), -1)
-    values, index = found.values, found.indices + start
-    if best is not None and by is not None:
-        values, index = torch.cat((best, values), -1), torch.cat((by, index), -1)
-        values, order = values.topk(min(most, values.shape[-1]), -1)
-        index = index.gather(-1, order)
-    return values, index
+def _largest(weights: Tensor, most: int, start: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Places and values of the `most` largest of each row [H,R,most], and the sum of all [H,R].
+
+    Where there are fewer, the others are 0, at -1.
+    """
+    values, index = weights.topk(min(most, weights.shape[2]), -1)
+    index = (index + start).masked_fill(values == 0, -1)
+    missing = (0, most - values.shape[2])
+    total = weights.sum(-1, dtype=torch.float64)
+    return F.pad(index, missing, value=-1), F.pad(values, missing), total
+
+
+def _rest(total: Tensor, largest: Tensor) -> Tensor:
+    """What is left of the total, [H,N]."""
+    return (total - largest.sum(-1, dtype=torch.float64)).clamp(min=0).float().cpu()

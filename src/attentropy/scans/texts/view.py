@@ -26,7 +26,7 @@ Head = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class TextView:
-    """One text, what every head makes of each of its tokens, and where chosen heads look.
+    """One text: statistics of each token in every head, and where chosen heads look.
 
     Tokens of an encoder and of a decoder follow one another, and `sides` says where each begins.
     Numbers of a token that a layer does not read are NaN, and its places -1.
@@ -37,7 +37,7 @@ class TextView:
         layers: a row of each layer, in the order of the model.
         rows: statistics of every token by layer, [H,N] each; see ROW_STATISTICS.
         surprise: -log p of the token after each, [N - 1]; None if the model predicts none.
-        heads: the heads whose largest weights are known, the most telling first.
+        heads: the heads whose largest weights are known, the sharpest first.
         looks: these weights by layer.
         left: number of tokens of the text that were not read.
         sides: which tokens belong together; one side, or a source and a target.
@@ -85,7 +85,7 @@ def text_view(
         length: number of tokens to read at most; None for all.
         label: one token id to text.
         target: ids that a decoder beside an encoder reads; by default the same text.
-        generate: number of tokens that the model first goes on with, by the most likely one.
+        generate: number of tokens that the model generates first, always the most likely one.
 
     >>> from attentropy.lab.embedded import load_embedded
     >>> view = text_view(load_embedded(), "To be, or not to be", most_heads=2)
@@ -140,13 +140,13 @@ def measured(
     odd = dict(recorder.odd)
     for row in found:
         if row.place not in recorder.rows:
-            odd.setdefault(row.place, "its weights are no softmax")
+            odd.setdefault(row.place, "its weights are not softmax")
             continue
         queries, keys = reading.sides_of(row)
         own = recorder.rows[row.place]
         sizes = own["entropy"].shape[1], own["received"].shape[1]
         if sizes != (queries.count, keys.count):
-            odd[row.place] = f"{sizes[0]} queries and {sizes[1]} keys are no row of tokens"
+            odd[row.place] = f"{sizes[0]} queries and {sizes[1]} keys do not form a row of tokens"
             continue
         layers.append(row)
         rows.append(_placed(own, queries, keys, len(reading.ids)))

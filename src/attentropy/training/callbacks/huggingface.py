@@ -26,7 +26,7 @@ class AttentionCallback(TrainerCallback):
     Args:
         every: one optimizer step in so many is sampled, the first included.
         loggers: callables (metrics, step); none by default, because the Trainer's reporters
-            get the numbers. Pass None for a run store besides.
+            get the numbers. Pass None to write a run store too.
         alarms: values of attentropy.training.alarms; by default all of them, each warning.
         worst: how many of the worst heads are logged one by one.
         name: the name of the run, for the run store.
@@ -61,7 +61,7 @@ class AttentionCallback(TrainerCallback):
             self._join(self._trainer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Listen, if this step is to be sampled."""
+        """Start listening, if this step is sampled."""
         if self.monitor is not None:
             self.monitor.steps = state.global_step
             self.monitor.begin()
@@ -79,7 +79,7 @@ class AttentionCallback(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Leave the model and the trainer as they were."""
+        """Restore the model and the trainer."""
         if self.monitor is not None:
             self.monitor.close()
         self._log_pending()
@@ -114,7 +114,7 @@ class AttentionCallback(TrainerCallback):
 
 
 def _trainer_of(callback: TrainerCallback) -> Trainer | None:
-    """The trainer that is calling: callbacks are told its state and model, but not itself."""
+    """The trainer that is calling: callbacks receive its state and model, but not the trainer."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

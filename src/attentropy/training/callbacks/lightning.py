@@ -1,6 +1,6 @@
 """Lightning: `Trainer(callbacks=[AttentionCallback(every=50)])`.
 
-The numbers are logged as those of `self.log`, so that EarlyStopping and ModelCheckpoint can monitor
+The numbers are logged through `self.log`, so that EarlyStopping and ModelCheckpoint can monitor
 them by name, such as "attn/entropy/mean". Every logger of the Trainer gets them at the steps that
 were sampled, which `log_every_n_steps` would skip. Serves both `lightning.pytorch` and
 `pytorch_lightning`, whichever is in use.
@@ -39,7 +39,7 @@ class AttentionCallback(_base()):  # type: ignore[misc]
     Args:
         every: one training batch in so many is sampled, the first included.
         loggers: callables (metrics, step); none by default, because the loggers of the Trainer
-            get the numbers. Pass None for a run store besides.
+            get the numbers. Pass None to write a run store too.
         alarms: values of attentropy.training.alarms; by default all of them, each warning.
         worst: how many of the worst heads are logged one by one.
         name: the name of the run, for the run store.
@@ -69,7 +69,7 @@ class AttentionCallback(_base()):  # type: ignore[misc]
         self.monitor.pause()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        """Listen, if this batch is to be sampled."""
+        """Start listening, if this batch is sampled."""
         if self.monitor is not None:
             self.monitor.begin()
 
@@ -87,7 +87,7 @@ class AttentionCallback(_base()):  # type: ignore[misc]
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Leave the model as it was."""
+        """Restore the model."""
         if self.monitor is not None:
             self.monitor.close()
 
@@ -99,5 +99,5 @@ class AttentionCallback(_base()):  # type: ignore[misc]
             logger.log_metrics(metrics, step=trainer.global_step)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """The same after an error."""
+        """Restore the model after an error."""
         self.on_train_end(trainer, pl_module)

@@ -25,14 +25,14 @@ AVERAGED = tuple(
 
 
 class AttentionEntropy(Metric):
-    """(1 / N) sum_r H_r: the mean entropy of all rows of attention that had a choice, in nats.
+    """(1 / N) sum_r H_r: the mean entropy of all rows of attention that have a choice, in nats.
 
     A row is one query of one head that saw two keys or more. Rows of all updates count alike, and
     so do those of all processes. Without any row the result is NaN.
 
     Args:
-        statistic: what is averaged in place of entropy: the name of another mean of the table of
-            statistics, such as "normalized_entropy" or "sink_mass".
+        statistic: the name of another statistic to average instead of entropy, such as
+            "normalized_entropy" or "sink_mass".
         options: those of torchmetrics.Metric, such as dist_sync_on_step.
 
     >>> import torch, attentropy as at
@@ -63,7 +63,7 @@ class AttentionEntropy(Metric):
 
         Args:
             seen: the statistics that attend() returns, or what heads() of a watch returns. A watch
-                goes on adding up: clear() it before the batch whose rows are to be added next.
+                keeps adding up: call its clear() before the next batch.
         """
         means, rows = _heads(seen, self.statistic)
         counted = rows > 0

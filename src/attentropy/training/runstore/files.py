@@ -19,7 +19,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 class RunError(AttentropyError, ValueError):
-    """A run store that is not there, or not usable."""
+    """A run store is missing or cannot be used."""
 
 
 class NoSuchRun(RunError):
@@ -79,7 +79,7 @@ def _unused(path: Path) -> Path:
 
 
 def runs(folder: str | Path | None = None) -> list[Path]:
-    """The files of all runs in a folder, the newest first; what is no regular file is left out.
+    """The files of all runs in a folder, the newest first; anything but a regular file is left out.
 
     Args:
         folder: where to look; the directory of runs by default.
@@ -90,7 +90,7 @@ def runs(folder: str | Path | None = None) -> list[Path]:
 
 
 def is_regular(path: Path) -> bool:
-    """True if the path is a file with content to read: no folder, pipe, device or broken link.
+    """True if the path is a file with content, and not a folder, pipe, device or broken link.
 
     Args:
         path: the path.
@@ -114,7 +114,7 @@ def changed(path: Path) -> float:
 
 
 def is_run(path: Path) -> bool:
-    """True if the file is a run store: by its first bytes, then by what it says of itself.
+    """True if the file is a run store, judged by its first bytes and then by its metadata.
 
     Args:
         path: the file.
@@ -149,7 +149,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
-    """What a run says of itself; raises if the file is something else.
+    """The metadata of a run; raises if the file is something else.
 
     Args:
         db: a connection to it.
@@ -158,9 +158,9 @@ def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
     try:
         found = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
     except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is no run of attentropy ({error})") from error
+        raise RunError(f"{path} is not a run of attentropy ({error})") from error
     if found.get("format") != FORMAT:
-        raise RunError(f"{path} is no run of attentropy")
+        raise RunError(f"{path} is not a run of attentropy")
     if found.get("version") != VERSION:
         version = found.get("version")
         raise RunError(f"{path} has version {version}; this attentropy reads {VERSION}")
@@ -169,7 +169,7 @@ def meta(db: sqlite3.Connection, path: Path) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """One view of the file for all that the block reads; what is damaged becomes a RunError.
+    """One consistent view of the file inside the block; a damaged file raises RunError.
 
     Args:
         path: the file of a run.
@@ -183,7 +183,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module have none
         if code == sqlite3.SQLITE_NOTADB:
-            raise RunError(f"{path} is no run of attentropy ({error})") from error
+            raise RunError(f"{path} is not a run of attentropy ({error})") from error
         raise RunError(f"{path} cannot be read: {error}") from error
     except (sqlite3.Error, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error

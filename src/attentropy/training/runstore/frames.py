@@ -62,11 +62,11 @@ class Layouts:
 
     @classmethod
     def of(cls, db: sqlite3.Connection, statistics: Sequence[str]) -> "Layouts":
-        """Those of a run.
+        """The layouts of a run.
 
         Args:
             db: a connection to it.
-            statistics: the names of the rows that are asked for.
+            statistics: the names of the rows to read.
         """
         query = "SELECT id, name, call, phase, kind, heads FROM layers ORDER BY id"
         layers = [Layer(*row) for row in db.execute(query)]
@@ -81,7 +81,7 @@ class Layouts:
 
         Args:
             layout: the number of the layout of the bytes.
-            blob: the numbers of the layers that were there.
+            blob: the numbers of the layers in the sample.
             tables: 1 for a sample, 3 for a block.
         """
         names, ids = self.known[layout]

@@ -1,4 +1,4 @@
-"""Losses of a run, and means over blocks of them, so that a curve of a long run is read at once.
+"""Losses of a run, and means over blocks of them, so that the curve of a long run is read quickly.
 
 A block of level L stands for FAN^L losses and holds their mean and how many of them are numbers.
 """
@@ -24,7 +24,7 @@ Point = tuple[int, float | None, int]
 
 
 def write(db: sqlite3.Connection, step: int, loss: float) -> None:
-    """Keep a loss, and the blocks that it completes; a step that is there already is replaced.
+    """Store a loss, and the blocks that it completes; an existing step is replaced.
 
     Args:
         db: a connection to the run.
@@ -49,7 +49,7 @@ def newest(db: sqlite3.Connection, count: int) -> list[tuple[int, float]]:
 
     Args:
         db: a connection to the run.
-        count: how many.
+        count: number of losses.
     """
     query = "SELECT step, loss FROM losses ORDER BY step DESC LIMIT ?"
     return _points(db.execute(query, (count,)).fetchall()[::-1])
@@ -60,7 +60,7 @@ def read(db: sqlite3.Connection, *, most: int | None = None) -> list[tuple[int, 
 
     Args:
         db: a connection to the run.
-        most: read about so many.
+        most: about how many to read.
     """
     count = db.execute("SELECT count(*) FROM losses").fetchone()[0]
     levels = range(LEVELS) if most is not None else range(1)

@@ -1,7 +1,7 @@
-"""One process writes a run at a time: a lock that dies with its owner, and says who it is.
+"""One process writes a run at a time: the lock ends with its owner, and names it.
 
 The lock is held on a file beside the run, `<run>.db-owner`, by the operating system. A killed
-process loses it at once, so that the next one takes the run over.
+process loses it at once, so that the next one can continue the run.
 """
 
 import json
@@ -35,7 +35,7 @@ class Ownership:
         self._file.flush()
 
     def release(self) -> None:
-        """Give the right up; does nothing the second time."""
+        """Release the lock; a second call does nothing."""
         if self._file.closed:
             return
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Runs as read: the whole, the newest samples, or so many frames of a long run."""
+"""Reading runs: the whole, the newest samples, or a given number of frames of a long run."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
             taken together.
         alerts: alarms that rang.
         gaps: (first step, last step, reason) where something could not be written.
-        notes: what was noted of the run, by name.
+        notes: notes on the run, by name.
     """
 
     name: str
@@ -70,8 +70,8 @@ def read(run: str | Path, *, last: int | None = None, most: int | None = None) -
 
     Args:
         run: a file, or a name in the directory of runs.
-        last: read only so many samples, the newest, and as many losses.
-        most: read about so many numbers at most: blocks of samples, and means of losses, where
+        last: read only this many samples, the newest, and as many losses.
+        most: read about this many numbers at most: blocks of samples, and means of losses, where
             there are more.
     """
     path = find(run)

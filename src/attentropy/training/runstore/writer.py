@@ -47,11 +47,11 @@ SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 
 
 class RunStore:
-    """A logger that writes a run; the only one that writes this run.
+    """A logger that writes a run; no other process can write the same run.
 
     Args:
         path: a file, a name in the directory of runs, or None for a name made of the time.
-        notes: anything to remember of the run, by name.
+        notes: anything to store about the run, by name.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RunStore:
             self._loss(step, loss)
 
     def gap(self, first: int, last: int, reason: str) -> None:
-        """Mark steps of which something could not be written.
+        """Mark steps that could not be written completely.
 
         Args:
             first: the first step that is missing.
@@ -210,13 +210,13 @@ def _check(path: Path) -> None:
     if not path.exists():
         return
     if not is_regular(path):
-        raise RunError(f"{path} is no file that a run can be written to")
+        raise RunError(f"{path} is not a file that a run can be written to")
     try:
         with closing(connect(path)) as db:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 meta(db, path)
     except sqlite3.Error as error:
-        raise RunError(f"{path} is no run of attentropy ({error})") from error
+        raise RunError(f"{path} is not a run of attentropy ({error})") from error
 
 
 def _open(path: Path) -> sqlite3.Connection:

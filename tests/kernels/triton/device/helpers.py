@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attentropy.kernels.triton.device.mode import interpreting
+from attentropy.kernels.triton.mode import interpreting
 
 interpreted = pytest.mark.skipif(not interpreting(), reason="needs TRITON_INTERPRET=1")
 

@@ -44,6 +44,28 @@ def test_the_shift_of_every_row(flowing):
         want += d * (written.varentropy - mean.square() - 2 * mean)
         linear += 2 * d * (1 + mean)
     slopes = launches[0].args["slopes"]
-    if slopes.linear is not None:
-        torch.testing.assert_close(slopes.linear, linear * math.log(2), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(launches[0].args["slopes"].shift, want, atol=1e-5, rtol=1e-5)
+    made = {"shift": want, "level": written.lse / math.log(2)}
+    if {"entropy", "varentropy"} & set(flowing):
+        made["linear"] = linear * math.log(2)
+    if "varentropy" in flowing:
+        made["square"] = grads["varentropy"] * math.log(2) ** 2
+    if "collision" in flowing:
+        made["collision"] = 2 * grads["collision"]
+    for name in ("shift", "level", "linear", "square", "collision"):
+        found = getattr(slopes, name)
+        assert (found is None) == (name not in made)
+        if name in made:
+            torch.testing.assert_close(found, made[name], atol=1e-5, rtol=1e-5, msg=name)
+
+
+@interpreted
+def test_the_level_is_that_of_what_is_left_when_the_maximum_is_off():
+    made = problem(*tensors(21, 11, batch=2), softcap=2.0)
+    written = SoftmaxResults(
+        torch.randn(2, 2, 21, 6), *torch.randn(3, 2, 2, 21),
+        torch.zeros(2, 2, 21, dtype=torch.int64), *torch.randn(3, 2, 2, 21),
+    )  # fmt: skip
+    launches, _ = plan_backward(made, written, {}, dict.fromkeys(INPUTS, False))
+    launches[0].start()
+    level = launches[0].args["slopes"].level
+    torch.testing.assert_close(level, written.log_l / math.log(2), atol=1e-5, rtol=1e-5)

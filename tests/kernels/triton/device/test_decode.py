@@ -21,12 +21,12 @@ def test_few_queries_and_many_keys_are_cut_into_shares():
     launches, _ = plan_forward.plan_forward(problem(LONG))
     assert launches[0].args["splits"] > 1
     assert launches[0].args["PACK"]
-    assert [x.kernel.__name__ for x in launches] == ["forward", "join", "forward"]
+    assert [x.kernel.__name__ for x in launches] == ["forward", "join", "forward", "spread"]
 
 
 def test_many_queries_are_not():
     launches, _ = plan_forward.plan_forward(problem(Shape(queries=300, keys=600)))
-    assert [x.kernel.__name__ for x in launches] == ["forward", "forward"]
+    assert [x.kernel.__name__ for x in launches] == ["forward", "forward", "spread"]
 
 
 @pytest.mark.parametrize("keys", [511, 600])

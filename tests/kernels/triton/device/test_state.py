@@ -95,16 +95,17 @@ def store(into, state, r):
 
 
 @triton.jit
-def told(at, inverse, log_l, lse, entropy, spread, collision, top, ROWS: tl.constexpr):
+def told(at, inverse, log_l, lse, entropy, spread, collision, lost, top, ROWS: tl.constexpr):
     r = tl.arange(0, ROWS)
     state = held(at, r)
-    a, b, c, d, e, f = read(state)
+    a, b, c, d, e, f, g = read(state)
     tl.store(inverse + r, a)
     tl.store(log_l + r, b)
     tl.store(lse + r, c)
     tl.store(entropy + r, d)
     tl.store(spread + r, e)
     tl.store(collision + r, f)
+    tl.store(lost + r, g.to(tl.float32))
     tl.store(top + r, loudest(state))
 
 
@@ -196,9 +197,9 @@ def test_states_merge_and_the_first_of_ties_stays():
 def test_a_state_is_read_as_the_contract_says():
     s = logits()
     at = taken(s)
-    inverse, log_l, lse, entropy, spread, collision, top = outputs(7, 8)
+    inverse, log_l, lse, entropy, spread, collision, lost, top = outputs(8, 8)
     with quiet_numpy():
-        told[(1,)](at, inverse, log_l, lse, entropy, spread, collision, top, 8)
+        told[(1,)](at, inverse, log_l, lse, entropy, spread, collision, lost, top, 8)
     log_p = s.double().log_softmax(-1)
     p = log_p.exp().nan_to_num(0.0)
     centred = (log_p + want_entropy(p)[:, None]).nan_to_num(neginf=0.0)
@@ -209,3 +210,16 @@ def test_a_state_is_read_as_the_contract_says():
     torch.testing.assert_close(collision, want.collision.float(), atol=1e-4, rtol=1e-3)
     assert torch.equal(top, want.max_logit.float())
     assert (inverse[2], log_l[2], entropy[2], lse[2].item()) == (0, 0, 0, -INF)
+
+
+@interpreted
+def test_rows_whose_varentropy_is_a_small_difference_are_told():
+    s = torch.zeros(8, 64)
+    s[0] = torch.linspace(0, 1, 64)
+    s[1, 3] = 1e-3  # the maximum is far from the rest as they lie
+    s[2, 3] = 80.0
+    s[3] = -INF
+    *_, lost, _ = found = outputs(8, 8)
+    with quiet_numpy():
+        told[(1,)](taken(s), *found, 8)
+    assert lost.tolist() == [0, 1, 0, 0, 0, 0, 0, 0]

@@ -40,7 +40,7 @@ struct ForwardPass {
     const Args& a;
     int64_t id;  // of the call
     float *qt, *s, *o;
-    alignas(64) float m[P], l[P], t[P], u[P], mid[P], c[P], best[P], decay[P], factor[P];
+    alignas(64) float m[P], r[P], t[P], u[P], mid[P], c[P], best[P], decay[P], factor[P];
     alignas(64) float scale[P];
     alignas(64) int32_t tile[P], arg[P];
     Lanes lanes;
@@ -66,11 +66,12 @@ struct ForwardPass {
             scores(reinterpret_cast<const float*>(k), span);
             bool plain = !span.edge && !extras.any();
             if (!plain) finish(span, extras);
-            find_argmax(span);
+            uint64_t rose = find_argmax(span);
             vec_chunks(span.v0, span.v1, [&](auto nv, int g) {
                 plain ? soften<decltype(nv)::value, false>(span, g)
                       : soften<decltype(nv)::value, true>(span, g);
             });
+            put_back(span, rose);
             if (a.kept != 0) drop(w, span);
             bool first = !started && span.v0 == 0 && span.v1 * W >= w.n;
             if (!first) prepare_output(span);
@@ -85,7 +86,7 @@ struct ForwardPass {
         lanes.init(a, w);
         for (int i = 0; i < P; ++i) {
             scale[i] = i < w.n ? at3(a.scale, a.scales, w.b, w.h, w.i0 + i, 1.0f) : 0.0f;
-            m[i] = -INF, l[i] = t[i] = u[i] = mid[i] = c[i] = 0.0f, arg[i] = -1;
+            m[i] = -INF, r[i] = -1.0f, t[i] = u[i] = mid[i] = c[i] = 0.0f, arg[i] = -1;
         }
         pack_queries<Op>(at3<T>(a.q, a.qs, w.b, w.h, w.i0), a.qs[2], w.n, a.D, scale, qt);
     }
@@ -144,13 +145,53 @@ struct ForwardPass {
         }
     }
 
-    void find_argmax(const Span& span) {
+    // Lanes whose maximum rises, as bits. Its key is lowered so far that it weighs nothing among the
+    // others: its own weight is 1, beside which theirs would lose digits.
+    uint64_t find_argmax(const Span& span) {
+        uint64_t rose = 0;
         for (int i = span.v0 * W; i < span.v1 * W; ++i) {
             if (!(best[i] > m[i])) continue;
             int j = tile[i];
             while (s[j * P + i] != best[i]) ++j;
             arg[i] = span.j0 + j;
+            s[j * P + i] = best[i] - 2.0f * std::abs(best[i]) - 1000.0f;
+            rose |= uint64_t(1) << i;
         }
+        return rose;
+    }
+    // The weights of the keys that were lowered.
+    void put_back(const Span& span, uint64_t rose) {
+        for (; rose; rose &= rose - 1) {
+            int i = __builtin_ctzll(rose), j = arg[i] - span.j0;
+            if constexpr (Op::width == 2) {
+                j += span.j0 & 1;
+                put(reinterpret_cast<bf16*>(s + j / 2 * P + i) + j % 2, 1.0f);
+            } else {
+                s[j * P + i] = 1.0f;
+            }
+        }
+    }
+
+    // Sums of the lanes from x on, about the maximum of what was met and of the span; its key counts
+    // from here on. Returns that maximum, 0 where there is none.
+    vf raise(int x) {
+        vf old = load(m + x), high = load(best + x), top = max(old, high);
+        vi rose = high > old;
+        vf pivot = top == -INF ? vf{} : top;
+        vf rise = old == -INF ? vf{} : pivot - old;
+        vf fall = old == top ? splat(1.0f) : exp_cut(old - pivot);
+        vf met = fall * (1.0f + load(r + x)), more = rose ? met : load(r + x);
+        vf about = load(mid + x) - rise, total = fall * (load(t + x) - rise * (1.0f + load(r + x)));
+        vf near = middle(1.0f + more, total);
+        vf square = fall * load(u + x) + moved(met, total, about, near);
+        store(m + x, top);
+        store(decay + x, fall);
+        store(r + x, more);
+        store(t + x, total);
+        store(u + x, rose ? square + near * near : square);
+        store(mid + x, near);
+        store(c + x, fall * fall * load(c + x) + (rose ? splat(1.0f) : vf{}));
+        return pivot;
     }
 
     // s becomes e^(s - m), m the running maximum, as floats or as words of an even key and the
@@ -169,18 +210,8 @@ struct ForwardPass {
             return e;
         };
         for (int v = 0; v < NV; ++v) {
-            int x = (g + v) * W;
-            vf old = load(m + x), top = max(old, load(best + x));
-            pivot[v] = top == -INF ? vf{} : top;
-            vf rise = old == -INF ? vf{} : pivot[v] - old;
-            vf fall = old == top ? splat(1.0f) : exp_cut(old - pivot[v]);
-            store(m + x, top);
-            store(decay + x, fall);
-            store(t + x, fall * (load(t + x) - rise * load(l + x)));
-            store(u + x, fall * load(u + x));
-            store(mid + x, load(mid + x) - rise);
-            store(l + x, fall * load(l + x));
-            store(c + x, fall * fall * load(c + x));
+            pivot[v] = raise((g + v) * W);
+            near[v] = load(mid + (g + v) * W);
         }
         // Sums restart every so many rows: a long chain of additions would lose digits.
         constexpr int CHAIN = 64, FIRST = 8;  // the first one finds a middle
@@ -190,8 +221,10 @@ struct ForwardPass {
             for (int v = 0; v < NV; ++v) {
                 int x = (g + v) * W;
                 lb[v] = tb[v] = ub[v] = cb[v] = vf{};
-                near[v] = middle(load(l + x), load(t + x));
-                store(u + x, load(u + x) + moved(load(l + x), load(t + x), load(mid + x), near[v]));
+                if (from == start) continue;
+                vf l = 1.0f + load(r + x);
+                near[v] = middle(l, load(t + x));
+                store(u + x, load(u + x) + moved(l, load(t + x), load(mid + x), near[v]));
                 store(mid + x, near[v]);
             }
             if constexpr (Op::width == 2) {
@@ -212,7 +245,7 @@ struct ForwardPass {
             }
             for (int v = 0; v < NV; ++v) {
                 int x = (g + v) * W;
-                store(l + x, load(l + x) + lb[v]);
+                store(r + x, load(r + x) + lb[v]);
                 store(t + x, load(t + x) + (tb[v] + near[v] * lb[v]));
                 store(u + x, load(u + x) + ub[v]);
                 store(c + x, load(c + x) + cb[v]);
@@ -260,13 +293,13 @@ struct ForwardPass {
     void write(const Where& w, Scratch& mem) {
         alignas(64) float taint[P];
         for (int g = 0; g * W < w.n; ++g) {
-            vf x = load(t + g * W) + load(l + g * W) + load(c + g * W);
+            vf x = load(t + g * W) + load(r + g * W) + load(c + g * W);
             x = x * 0.0f;
             for (int64_t d = 0; d < a.Dv; ++d) x += load(o + d * P + g * W) * 0.0f;
             store(taint + g * W, x);
         }
         for (int i = 0; i < w.n; i += W) {
-            Sums sums{load(m + i), load(l + i), load(t + i), load(u + i), load(mid + i), load(c + i)};
+            Sums sums{load(m + i), load(r + i), load(t + i), load(u + i), load(mid + i), load(c + i)};
             vf f = write_rows(a, w.row(a) + i, std::min(W, w.n - i), sums, load(arg + i));
             store(factor + i, a.kept != 0 ? f * float(a.kept) : f);
         }

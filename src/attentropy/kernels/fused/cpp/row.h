@@ -3,14 +3,15 @@
 #pragma once
 #include "dropout.h"
 
-// States of W rows: maximum m, and with z = s - m the sums of e^z, z e^z, (z - mid)^2 e^z, e^2z.
-// About a point near the mean of z, squares do not cancel when the varentropy is read off.
+// States of W rows: maximum m, and with z = s - m the sums of e^z but for the key of m, where it is 1,
+// of z e^z, (z - mid)^2 e^z and e^2z. So r = l - 1 keeps its digits where one key has nearly all the
+// weight, and the entropy with it; r = -1 is a row that met nothing. About a point near the mean of
+// z, squares do not cancel when the varentropy is read off.
 struct Sums {
-    vf m, l, t, u, mid, c;
+    vf m, r, t, u, mid, c;
 };
 
-// A point near the mean that keys with the sums l and t will have together with those to come. One
-// of those may have the maximum: then z = 0 weighs 1, and what was met so far may weigh nothing.
+// The mean of z of keys that weigh l, the key of the maximum included; 0 of no keys.
 template <class V>
 static inline V middle(V l, V t) {
     return t / (l < 1 ? l * 0 + 1 : l);
@@ -23,12 +24,12 @@ static inline V moved(V l, V t, V from, V to) {
 
 // Writes the statistics of n <= W rows and returns the factors that turn sum e v into output.
 static inline vf write_rows(const Args& a, int64_t row, int n, const Sums& s, const vi& best) {
-    vi blind = s.l == 0.0f;  // not !(l > 0): NaN is no blindness
-    vd l = __builtin_convertvector(blind ? splat(1.0f) : s.l, vd), log_l = log(l);
+    vi blind = s.r == -1.0f;  // not !(l > 0): NaN is no blindness
+    vd r = __builtin_convertvector(blind ? vf{} : s.r, vd), l = 1.0 + r, log_l = log1p(r);
     vd m = __builtin_convertvector(s.m, vd), share = __builtin_convertvector(s.t, vd) / l;
     vd square = __builtin_convertvector(s.u, vd) / l, off = share - __builtin_convertvector(s.mid, vd);
     vf inverse = __builtin_convertvector(1.0 / l, vf);
-    vf taint = s.l * 0.0f;  // NaN where l is NaN or infinite: the logarithm would not say so
+    vf taint = s.r * 0.0f;  // NaN where r is NaN or infinite: the logarithm would not say so
     vf entropy = __builtin_convertvector(log_l - share, vf) + taint;
     vf lse = __builtin_convertvector(m + log_l, vf) + taint;
     vf shift = __builtin_convertvector(log_l, vf) + taint;
@@ -206,11 +207,13 @@ struct RowPass {
         float m;
         for (int i = 0; i < W; ++i) s[n + i] = -INF;
         if (!peak(n, m, best)) first_peak(n, masked, m, best);
-        double l = 0, t = 0, u = 0, c = 0, mid = 0;
+        bool apart = m - m == 0;  // the largest is: it weighs 1
+        if (apart) s[best] = -INF;
+        double r = apart ? 0 : -1, t = 0, u = 0, c = r + 1, mid = 0;
         for (int64_t from = 0, to; from < n; from = to) {
             to = std::min(n, from + (from ? CHAIN : W));
-            double next = float(middle(l, t));
-            u += moved(l, t, mid, next), mid = next;
+            double next = float(middle(1 + r, t));
+            u += moved(1 + r, t, mid, next), mid = next;
             vf lb = {}, tb = {}, ub = {}, cb = {};
             for (int64_t j = from; j < to; j += W) {
                 vf z = load(s + j) - m, e = exp_safe(z);
@@ -222,9 +225,10 @@ struct RowPass {
                 ub += e * y * y;
                 cb += e * e;
             }
-            for (int i = 0; i < W; ++i) l += lb[i], t += tb[i], u += ub[i], c += cb[i];
+            for (int i = 0; i < W; ++i) r += lb[i], t += tb[i], u += ub[i], c += cb[i];
         }
-        return {splat(m), splat(float(l)), splat(float(t)), splat(float(u)), splat(float(mid)), splat(float(c))};
+        if (apart) s[best] = 1.0f;
+        return {splat(m), splat(float(r)), splat(float(t)), splat(float(u)), splat(float(mid)), splat(float(c))};
     }
     // A row by itself; OF_PANEL says whose order its scores are summed in, `Op` being the panel's.
     template <class Op, bool OF_PANEL>
@@ -246,7 +250,7 @@ struct RowPass {
         int64_t visible = extras ? finish_row(a, w, lo, hi, s, hidden) : hi - lo, best = -1;
         T* out = const_cast<T*>(at3<T>(a.out, a.outs, w.b, w.h, i));
         if (visible == 0) {
-            write_rows(a, w.row(a), 1, {splat(-INF), vf{}, vf{}, vf{}, vf{}, vf{}}, splat(-1));
+            write_rows(a, w.row(a), 1, {splat(-INF), splat(-1.0f), vf{}, vf{}, vf{}, vf{}}, splat(-1));
             for (int64_t d = 0; d < a.Dv; ++d) put(out + d, 0.0f);
             return;
         }

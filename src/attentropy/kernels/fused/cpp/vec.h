@@ -161,14 +161,14 @@ static inline vf tanh(vf x) {
     return a < 0.625f ? near : far;
 }
 
-// Natural logarithm of positive normal x in double: 2 atanh((x - 1) / (x + 1)) about a power of 2.
+// ln(1 + r) in double, of r > -1 to its own digits: 2 atanh((x - 1) / (x + 1)) about a power of 2.
 typedef double vd __attribute__((vector_size(W * 8)));
 typedef int64_t vl __attribute__((vector_size(W * 8)));
-static inline vd log(vd x) {
-    vl bits = (vl)x;
+static inline vd log1p(vd r) {
+    vl bits = (vl)(1.0 + r);
     vl e = ((bits - 0x3fe6a09e667f3bcd) >> 52);  // so that the mantissa is in [sqrt 1/2, sqrt 2)
     vd m = (vd)(bits - (e << 52));
-    vd s = (m - 1.0) / (m + 1.0), y = s * s;
+    vd s = (e == 0 ? r : m - 1.0) / (m + 1.0), y = s * s;
     vd p = y * (1.0 / 13) + 1.0 / 11;
     p = p * y + 1.0 / 9;
     p = p * y + 1.0 / 7;
@@ -176,6 +176,7 @@ static inline vd log(vd x) {
     p = p * y + 1.0 / 3;
     return __builtin_convertvector(e, vd) * 0.69314718055994530942 + 2.0 * s * (p * y + 1.0);
 }
+static inline vd log(vd x) { return log1p(x - 1.0); }
 
 template <int S, int... L>
 static inline void swap_stage(vf& a, vf& b, std::integer_sequence<int, L...>) {

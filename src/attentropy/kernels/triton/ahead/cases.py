@@ -19,6 +19,7 @@ from attentropy.core.weights import Softmax
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING
 from attentropy.kernels.triton.configs import TileSizes
+from attentropy.kernels.triton.device.spread import spread
 from attentropy.kernels.triton.device.visibility import span_table
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.plan_backward import plan_backward
@@ -28,6 +29,7 @@ from attentropy.kernels.triton.problem import Problem
 LENGTH = 4096
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 DECODING = ("join", "decode", "unsplit decode", "safe decode")
+PLAIN = "causal"
 EVERYTHING = "all at once"
 LONE = "gradient of the output only"
 
@@ -40,7 +42,7 @@ class CompiledCase:
     width: int
     dtype: str
     tiles: TileSizes
-    feature: str = "causal"
+    feature: str = PLAIN
 
 
 def launch_of(case: CompiledCase, *, asked: frozenset[str] = COMPUTED) -> Launch:
@@ -53,7 +55,9 @@ def launch_of(case: CompiledCase, *, asked: frozenset[str] = COMPUTED) -> Launch
     flowing = ("out",) if case.feature == LONE else FLOWING
     back, _ = plan_backward(what, written, {n: getattr(written, n) for n in flowing}, needs)
     names = ("coefficients", "queries", "keys", "safe queries", "safe keys")
-    places = {"forward": ahead[0], "join": ahead[1], "safe forward": ahead[-1]}
+    places = {"forward": ahead[0], "join": ahead[1]}
+    after = [one for one in ahead if one.args.get("SAFE") or one.kernel is spread]
+    places |= dict(zip(("safe forward", "spread"), after, strict=False))
     sweeps = [launch for launch in back if launch.kernel is not span_table]
     places |= dict(zip(names, sweeps, strict=False))
     name = "forward" if case.kernel.endswith("decode") else case.kernel
@@ -135,7 +139,7 @@ def _all_at_once(x: Call) -> Call:
     return _seeing(x, hi=x.seen.lo)
 
 
-# a sink is no feature of the kernels: it joins rows that are read already
+# a sink is not a feature of the kernels: it joins rows that are read already
 FEATURES: dict[str, Callable[[Call], Call]] = {
     "full": _full,
     "window": _window,

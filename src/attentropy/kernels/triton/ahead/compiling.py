@@ -14,8 +14,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from attentropy.core.errors import UnsupportedError
-from attentropy.kernels.triton.device.mode import interpreting
 from attentropy.kernels.triton.launch import Launch, sizes
+from attentropy.kernels.triton.mode import interpreting
 
 POINTERS = {
     torch.float16: "*fp16",

@@ -18,10 +18,15 @@ from attentropy.kernels.triton.device.state import FLOOR
 
 @triton.jit
 def coefficients(
-    out, dout, slopes, dlse, dentropy, entropy, varentropy, collision, heads, queries, total,
+    out, dout, slopes, base, dlse, dentropy, dvarentropy, dcollision, entropy, varentropy,
+    collision, heads, queries, total,
     DV: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program: BLOCK rows out of the `total` rows of [B,H,Q]. Statistics are contiguous."""
+    """One program: BLOCK rows out of the `total` rows of [B,H,Q]. Statistics are contiguous.
+
+    Numbers are written in the units in which `slope_of` takes them, once for all tiles. `base` is
+    lse where logits are raw, and else log l.
+    """
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     alive = rows < total
     i, h, b = rows % queries, rows // queries % heads, rows // queries // heads
@@ -39,20 +44,23 @@ def coefficients(
         dh = tl.load(dentropy + rows, mask=alive, other=0.0)
         shift += dh * tl.load(entropy + rows, mask=alive, other=0.0)
         linear -= dh
-    if slopes.square is not None:
-        dv = tl.load(slopes.square + rows, mask=alive, other=0.0)
+    if dvarentropy is not None:
+        dv = tl.load(dvarentropy + rows, mask=alive, other=0.0)
         mean = tl.load(entropy + rows, mask=alive, other=0.0)
         spread = tl.load(varentropy + rows, mask=alive, other=0.0)
         shift += dv * (spread - mean * (mean + 2))
         linear += 2 * dv * (1 + mean)
+        tl.store(slopes.square + rows, dv * (LN2 * LN2), mask=alive)
     if slopes.linear is not None:
         tl.store(slopes.linear + rows, linear * LN2, mask=alive)
     if dlse is not None:
         shift -= tl.load(dlse + rows, mask=alive, other=0.0)
-    if slopes.collision is not None:
-        dc = tl.load(slopes.collision + rows, mask=alive, other=0.0)
-        shift += 2 * dc * tl.load(collision + rows, mask=alive, other=0.0)
+    if dcollision is not None:
+        dc = 2 * tl.load(dcollision + rows, mask=alive, other=0.0)
+        shift += dc * tl.load(collision + rows, mask=alive, other=0.0)
+        tl.store(slopes.collision + rows, dc, mask=alive)
     tl.store(slopes.shift + rows, shift, mask=alive)
+    tl.store(slopes.level + rows, tl.load(base + rows, mask=alive, other=0.0) * LOG2E, mask=alive)
 
 
 @triton.jit
@@ -67,22 +75,20 @@ def fetch(ptr, alive, EDGE: tl.constexpr):
 def load_slopes(slopes, rows, alive, terms, EDGE: tl.constexpr):
     """The coefficients of rows, shaped as `rows`; a dead row, under EDGE, gets zeros."""
     shift = fetch(slopes.shift + rows, alive, EDGE)
-    log_l = tl.zeros_like(shift)
-    if terms.raw is not None:
-        m = fetch(slopes.lse + rows, alive, EDGE) * LOG2E
-    else:
+    m = tl.zeros_like(shift)
+    level = fetch(slopes.level + rows, alive, EDGE)
+    if terms.raw is None:
         m = fetch(slopes.m + rows, alive, EDGE)
-        log_l = fetch(slopes.log_l + rows, alive, EDGE)
     linear = tl.zeros_like(shift)
     if slopes.linear is not None:
         linear = fetch(slopes.linear + rows, alive, EDGE)
     square = tl.zeros_like(shift)
     if slopes.square is not None:
-        square = fetch(slopes.square + rows, alive, EDGE) * (LN2 * LN2)
+        square = fetch(slopes.square + rows, alive, EDGE)
     dc = tl.zeros_like(shift)
     if slopes.collision is not None:
-        dc = fetch(slopes.collision + rows, alive, EDGE) * 2
-    return m, log_l, shift, linear, square, dc
+        dc = fetch(slopes.collision + rows, alive, EDGE)
+    return m, level, shift, linear, square, dc
 
 
 @triton.jit
@@ -94,8 +100,8 @@ def slope_of(
     `unit` turns raw logits to units of log 2. Without CLAMP a logit of -inf gives NaN, for the
     second launch to mend.
     """
-    m, log_l, shift, linear, square, dc = row_slopes
-    z = s * unit - m if terms.raw is not None else ((s - m) - log_l) * LOG2E
+    m, level, shift, linear, square, dc = row_slopes
+    z = s * unit - level if terms.raw is not None else (s - m) * LOG2E - level
     p = tl.exp2(z)
     if CLAMP:
         z = tl.maximum(z, FLOOR)

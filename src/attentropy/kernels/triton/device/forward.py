@@ -9,9 +9,11 @@ from attentropy.kernels.triton.device.state import (
     ARGMAX,
     COLLISION,
     ENTROPY,
+    NOT_FINITE,
     NOWHERE,
     OCTET,
     SLOTS,
+    SPREAD_OUT,
     VARENTROPY,
     absorb,
     absorb_safely,
@@ -145,10 +147,10 @@ def finish(
 ):  # fmt: skip
     """Read the state and store output and statistics of `rows` of [B,H,Q], as far as WANTED.
 
-    `unsure` marks the rows that are not finite, for a second launch.
+    `unsure` marks rows that are to be done again, as bits: NOT_FINITE and SPREAD_OUT.
     """
     tl.store(written.max_logit + rows, loudest(state), mask=alive)
-    inverse, log_l, lse, entropy, spread, collision = read(state)
+    inverse, log_l, lse, entropy, spread, collision, lost = read(state)
     tl.store(written.log_l + rows, log_l, mask=alive)
     tl.store(written.lse + rows, lse, mask=alive)
     bad = log_l != log_l
@@ -165,9 +167,11 @@ def finish(
     d = tl.arange(0, BLOCK_V)
     out = narrow(acc * inverse[:, None], written.out.dtype.element_ty)
     tl.store(written.out + rows[:, None] * DV + d[None, :], out, mask=alive[:, None] & (d < DV))
-    if unsure is not None:
-        bad = bad | spoiled(out.to(tl.float32))
-        tl.store(unsure + rows, bad.to(tl.int8), mask=alive)
+    bad = bad | spoiled(out.to(tl.float32))
+    marks = tl.where(bad, NOT_FINITE, 0)
+    if VARENTROPY & WANTED:
+        marks = tl.where(lost & ~bad, SPREAD_OUT, marks)
+    tl.store(unsure + rows, marks.to(tl.int8), mask=alive)
 
 
 @triton.jit
@@ -217,7 +221,7 @@ def forward(
     i = r % queries if PACK else r
     rows = (b * heads + h) * queries + i
     if SAFE:
-        alive = alive & (tl.load(unsure + rows, mask=alive, other=0) > 0)
+        alive = alive & ((tl.load(unsure + rows, mask=alive, other=0) & NOT_FINITE) > 0)
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
     ours = (b, h, i.to(tl.int64), alive)
     q_tile = load(q, ours, D, BLOCK_D, True)
@@ -255,6 +259,6 @@ def forward(
         m, l, t, u, c = settle(state, tl.sum(size + tl.zeros((BLOCK, 1), tl.float32), 1))
         state = (m, l, t, u, c, top)
     if partial is None:
-        finish(state, acc, written, None if SAFE else unsure, rows, alive, DV, BLOCK_V, WANTED)
+        finish(state, acc, written, unsure, rows, alive, DV, BLOCK_V, WANTED)
     else:
         keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V, WANTED)

@@ -31,6 +31,11 @@ FLOOR = tl.constexpr(-200.0)
 NOWHERE = tl.constexpr(2147483647)
 # stands for the maximum of keys that are visible and yet all -inf: m is there, and l is 0
 LOWEST = tl.constexpr(-3.4028234663852886e38)
+# marks of rows for later launches, as bits: not finite, and varentropy to be summed about the mean
+NOT_FINITE = tl.constexpr(1)
+SPREAD_OUT = tl.constexpr(2)
+# a squared mean of so many varentropies costs varentropy five digits of float32 at most
+CANCELLING = tl.constexpr(32.0)
 # the statistics that a kernel is asked for, as bits of WANTED
 ENTROPY = tl.constexpr(1)
 VARENTROPY = tl.constexpr(2)
@@ -228,7 +233,10 @@ def put_nan(m, m_next, top, latest, s, j):
 
 @triton.jit
 def read(state):
-    """1/l, log l, lse, entropy, varentropy and sum p^2; 0, 0, -inf, 0, 0 and 0 for a blind row."""
+    """1/l, log l, lse, entropy, varentropy and sum p^2; 0, 0, -inf, 0, 0 and 0 for a blind row.
+
+    Last, whether varentropy lost digits, being the difference of much larger squares.
+    """
     m, l, t, u, c, _ = state
     blind = m == HIDDEN
     inverse = tl.where(blind, 0.0, tl.where(l == 0, float("nan"), 1 / l))
@@ -238,7 +246,8 @@ def read(state):
     spread = u * inverse - mean * mean
     # the difference of two roundings is not below 0, unless it is NaN
     spread = tl.where(spread < 0, 0.0, spread)
-    return inverse, log_l, lse, log_l - mean, spread, c * inverse * inverse
+    lost = mean * mean > CANCELLING * spread
+    return inverse, log_l, lse, log_l - mean, spread, c * inverse * inverse, lost
 
 
 @triton.jit

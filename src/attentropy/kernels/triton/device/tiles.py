@@ -7,7 +7,7 @@ only under EDGE. Rows are a tuple (b, h, i [N], alive [N]).
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton.device.mode import interpreting
+from attentropy.kernels.triton.mode import interpreting
 
 # the interpreter multiplies the bits of bfloat16 as integers, and truncates to it
 INTERPRETED = tl.constexpr(interpreting())

@@ -90,14 +90,14 @@ class Partial(NamedTuple):
 class Slopes(NamedTuple):
     """Per row of [B,H,Q], contiguous, what the gradient of its logits is made of.
 
-    With z = log2 p, ds = p * (dP - shift + z * (linear + square * z) + 2 * collision * p); None
-    where a gradient is zero. log p is s - lse where nothing is added to scores, and (s - m) - log_l
-    elsewhere, which keeps the digits that s - lse loses beside a large m.
+    With z = log2 p, ds = p * (dP - shift + z * (linear + square * z) + collision * p); None
+    where a gradient is zero. `level` has units of log 2: log2 p is s - level where nothing is added
+    to scores, with level = lse, and (s - m) - level elsewhere, with level = log l, which keeps the
+    digits that s - lse loses beside a large m.
     """
 
-    lse: Tensor
+    level: Tensor
     m: Tensor
-    log_l: Tensor
     shift: Tensor
     linear: Tensor | None
     square: Tensor | None

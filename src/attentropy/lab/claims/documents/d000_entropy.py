@@ -34,7 +34,7 @@ def _() -> ClaimResult:
 @claim(
     "000-B.4",
     "cond",
-    "Very large initial scores give a one-hot row",
+    "Huge initial scores give a one-hot row",
     "a large spread does; a large common level does nothing",
 )
 def _() -> ClaimResult:

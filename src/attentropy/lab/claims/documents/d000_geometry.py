@@ -48,7 +48,7 @@ def _() -> ClaimResult:
     "000-(47)",
     "holds",
     "H = log n - KL(p || uniform)",
-    "so H is log n minus a divergence; it is no distance itself",
+    "so H is log n minus a divergence; it is not a distance itself",
 )
 def _() -> ClaimResult:
     s = generator(1).normal(size=(200, 9))

@@ -104,7 +104,7 @@ def _() -> ClaimResult:
     "001-B.6",
     "cond",
     "Entropy invariance therefore needs lam proportional to log n",
-    "to leading order: constancy in that very formula needs lam = (log n - C)/gap, which is affine "
+    "to leading order: constancy in that formula needs lam = (log n - C)/gap, which is affine "
     "and tends to log n/gap; kappa log n with another kappa leaves (1 - kappa gap) log n",
 )
 def _() -> ClaimResult:

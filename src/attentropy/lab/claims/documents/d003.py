@@ -56,7 +56,7 @@ def _() -> ClaimResult:
 @claim(
     "003-4",
     "cond",
-    "If scores are very large a tiny gap is blown up to a huge ratio",
+    "If scores are large a tiny gap is blown up to a huge ratio",
     "a gap that is small beside the scores; the ratio is e^gap at any level, so a gap that is "
     "small in itself stays a ratio near 1",
 )

@@ -60,7 +60,7 @@ class ExtendConfig:
     Attributes:
         model: its name.
         trained: the trained length.
-        lengths: tokens that it shall read.
+        lengths: numbers of tokens to read.
         rules: what is tried, the published setting first.
         last: tokens at the end of a text whose loss is judged.
         screened: what reads short windows that reach as far as the shortest of the lengths.
@@ -85,7 +85,7 @@ JUDGED_WINDOWS = 2  # for each seed
 
 
 class Subject(NamedTuple):
-    """What reads.
+    """The model and the text of a run.
 
     Attributes:
         model: the model.
@@ -99,7 +99,7 @@ class Subject(NamedTuple):
 
 
 def conditions(config: ExtendConfig) -> Sequence[str]:
-    """Every rule at every length, the untouched model inside of its range, and the short windows.
+    """Every rule at every length, the untouched model inside its range, and the short windows.
 
     Args:
         config: sizes of the experiment.

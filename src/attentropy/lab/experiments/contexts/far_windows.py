@@ -121,7 +121,7 @@ class FarProbe:
         """The loss of the digits of each passkey, and of the plain text of each window.
 
         Args:
-            setting: how the model is steered meanwhile.
+            setting: how to steer the model.
             model: the model.
         """
         digits: list[float] = []

@@ -219,7 +219,7 @@ def _entropy(stats: Stats) -> Tensor:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """The gain as training goes on, beside the published one, and what it would take.
+    """The gain as training continues, next to the published one, and what it would take.
 
     Args:
         results: rows of a run.
@@ -262,7 +262,7 @@ def _course(results: RunResults, n: int) -> str:
 
 
 def conditions(config: WordsConfig) -> Sequence[str]:
-    """Stages of training; each goes on from the one before.
+    """Stages of training; each continues the one before.
 
     Args:
         config: sizes of the experiment.

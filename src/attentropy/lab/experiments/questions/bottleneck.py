@@ -1,4 +1,4 @@
-"""bottleneck: which entropy is best for a task, and what the information bottleneck says of it."""
+"""bottleneck: which entropy is best for a task, and what the information bottleneck predicts."""
 
 import math
 from collections.abc import Sequence
@@ -70,9 +70,9 @@ def conclude(results: RunResults) -> list[str]:
         )
     lines.append(
         "The best entropy is the uncertainty that remains about which key matters: weights equal "
-        "to the posterior. It falls with the signal and is no constant of the task. The bottleneck "
-        "objective asks for less entropy than that where beta is small, and for the same where it "
-        "is large."
+        "to the posterior. It falls with the signal and is not a constant of the task. The "
+        "bottleneck objective asks for less entropy than that where beta is small, and for the "
+        "same where it is large."
     )
     return lines
 

@@ -32,7 +32,7 @@ def log_moment(factor: float, share: float, gap: float) -> float:
     Args:
         factor: on the scores.
         share: of the scores that are moved up.
-        gap: by which they are.
+        gap: by which they are moved.
     """
     return factor**2 / 2 + math.log(1 - share + share * math.exp(factor * gap))
 
@@ -43,7 +43,7 @@ def deficit(factor: float, share: float, gap: float) -> float:
     Args:
         factor: on the scores.
         share: of the scores that are moved up.
-        gap: by which they are.
+        gap: by which they are moved.
     """
     upper = share * math.exp(factor * gap)
     slope = factor + gap * upper / (1 - share + upper)
@@ -57,7 +57,7 @@ def mixture_factor(n: int, reference: int, share: float, gap: float) -> float:
         n: number of keys.
         reference: number of keys at which it is 1.
         share: of the scores that are moved up.
-        gap: by which they are.
+        gap: by which they are moved.
     """
     wanted = deficit(1.0, share, gap) + math.log(n / reference)
     return float(brentq(lambda f: deficit(f, share, gap) - wanted, 0.0, 50.0))

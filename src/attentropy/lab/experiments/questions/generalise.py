@@ -1,4 +1,4 @@
-"""generalise: entropy beside dropout, decay and entropy losses; does it go with generalising?"""
+"""generalise: entropy under dropout, decay and entropy losses; does it go with generalising?"""
 
 import math
 from collections.abc import Sequence
@@ -150,7 +150,7 @@ def correlation(results: RunResults, metric: str) -> tuple[float, float]:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Say with what entropy goes, and what each regulariser does.
+    """Say what entropy correlates with, and what each regulariser does.
 
     Args:
         results: rows of a run.

@@ -1,4 +1,4 @@
-"""weightings: noise on the scores under other weights than softmax, and a bias on the keys."""
+"""weightings: noise on the scores with weights other than softmax, and a bias on the keys."""
 
 import math
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def _bias(config: WeightingsConfig, rng: torch.Generator) -> list[Row]:
 
 
 def conclude(results: RunResults) -> list[str]:
-    """Say which weights pass the least noise on, and what the bias does.
+    """Say which weights pass on the least noise, and what the bias does.
 
     Args:
         results: rows of a run.

@@ -1,1 +1,1 @@
-"""Attention that models compute by hand, met at its softmax."""
+"""Attention that models compute by hand: intercepted at its softmax."""

@@ -3,7 +3,13 @@
 import pytest
 
 from attentropy.kernels.triton.ahead.model.cards import A100, H100
-from attentropy.kernels.triton.ahead.model.figures import TurnWork, figures, limit, main_loop
+from attentropy.kernels.triton.ahead.model.figures import (
+    Products,
+    TurnWork,
+    figures,
+    limit,
+    main_loop,
+)
 from attentropy.kernels.triton.ahead.model.sass import Instruction
 from tests.kernels.triton.ahead.model.recordings import code
 
@@ -38,6 +44,20 @@ def test_fewer_programs_are_slower():
 
 def test_products_that_are_not_needed_are_counted():
     assert figures(code("forward_sm80"), A100, work(products=16)).waste == 2.0
+
+
+def test_peaks_of_float32():
+    """TF32 runs at half the rate of bfloat16; multiply-adds without tensor cores at one per lane."""
+    half = figures(code("forward_sm80"), A100, work()).percent
+    tf32 = figures(code("forward_sm80"), A100, work(kind=Products.TF32)).percent
+    assert tf32 == pytest.approx(2 * half)
+    assert [Products.FLOAT.rate(card) for card in (A100, H100)] == [16, 32]
+
+
+def test_multiply_adds_of_the_float_units_count_where_they_are_the_products():
+    adds = [Instruction("FFMA")] * 3 + [Instruction("FADD")]
+    assert work().done(adds) == 0
+    assert work(kind=Products.FLOAT).done(adds) == 3 * 32
 
 
 def test_a_kernel_without_such_a_loop_is_refused():

@@ -49,6 +49,8 @@ def test_products():
     assert products(Instruction("HMMA.1688.F32.TF32")) == 16 * 8 * 8
     assert products(WGMMA) == 64 * 64 * 16 / 4
     assert products(Instruction("FFMA")) == 0
+    assert products(Instruction("FFMA"), fma=True) == 32
+    assert products(WGMMA, fma=True) == 0
 
 
 def test_a_warp_group_is_limited_by_multiplying_or_by_reading():

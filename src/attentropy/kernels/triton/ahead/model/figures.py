@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from attentropy.kernels.triton.ahead.model.cards import QUARTERS, Card
 from attentropy.kernels.triton.ahead.model.sass import Code, Instruction, loops
@@ -11,12 +12,26 @@ from attentropy.kernels.triton.ahead.model.units import Pipe, busy, products, un
 THREADS = 32
 
 
+class Products(StrEnum):
+    """How a kernel multiplies: which peak its products are measured by."""
+
+    HALF = "half"
+    TF32 = "tf32"
+    FLOAT = "ieee"
+
+    def rate(self, card: Card) -> float:
+        """Multiply-adds per cycle of a quarter of a multiprocessor, at the peak."""
+        if self is Products.FLOAT:
+            return THREADS / card.float32
+        return card.tensor / (1 if self is Products.HALF else 2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TurnWork:
     """What one turn of a loop has to do: pairs of query and key, and their products.
 
     `registers` and `shared` are those of a program, per thread and in bytes; `products` counts the
-    multiply-adds of one pair.
+    multiply-adds of one pair, done in `kind`.
     """
 
     pairs: int
@@ -24,15 +39,25 @@ class TurnWork:
     warps: int
     registers: int
     shared: int
+    kind: Products = Products.HALF
+
+    @property
+    def needed(self) -> float:
+        """Multiply-adds that a warp has to do."""
+        return self.pairs * self.products / self.warps
+
+    def done(self, body: Sequence[Instruction]) -> float:
+        """Multiply-adds that a warp does in a loop."""
+        return sum(products(x, fma=self.kind is Products.FLOAT) for x in body)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
     """What the model says of a kernel.
 
-    `percent` is the share of the tensor peak, `limit` the unit that would be busy longest,
-    `per_pair` the instructions that a pair takes of a thread, `waste` the products issued over
-    those needed, and `programs` how many a multiprocessor holds.
+    `percent` is the share of the peak of its kind of products, `limit` the unit that would be busy
+    longest, `per_pair` the instructions that a pair takes of a thread, `waste` the products issued
+    over those needed, and `programs` how many a multiprocessor holds.
     """
 
     percent: float
@@ -52,15 +77,14 @@ def figures(code: Code, card: Card, work: TurnWork) -> Figures:
         work: what a turn of the loop has to do.
     """
     body = main_loop(code, work)
-    needed = work.pairs * work.products / work.warps
     programs = card.resident(registers=work.registers, shared=work.shared, warps=work.warps)
-    best = needed / card.tensor * work.warps / QUARTERS
+    best = work.needed / work.kind.rate(card) * work.warps / QUARTERS
     cycles = cycles_per_turn(body, card, warps=work.warps, programs=programs) if programs else 0.0
     return Figures(
         percent=100 * best / cycles if programs else 0.0,
         limit=limit(body, card, work.warps),
         per_pair=len(body) / (work.pairs / (THREADS * work.warps)),
-        waste=sum(products(x) for x in body) / needed,
+        waste=work.done(body) / work.needed,
         wgmma=any(unit_of(x) == Pipe.WGMMA for x in body),
         programs=programs,
     )
@@ -68,12 +92,11 @@ def figures(code: Code, card: Card, work: TurnWork) -> Figures:
 
 def main_loop(code: Code, work: TurnWork) -> tuple[Instruction, ...]:
     """The shortest loop that does all products of a turn: the one over tiles without an edge."""
-    needed = work.pairs * work.products / work.warps
     bodies = [code.body(loop) for loop in loops(code)]
-    whole = [body for body in bodies if sum(products(x) for x in body) >= 0.99 * needed]
+    whole = [body for body in bodies if work.done(body) >= 0.99 * work.needed]
     if not whole:
-        found = [round(sum(products(x) for x in body)) for body in bodies]
-        raise LookupError(f"no loop multiplies {needed:.0f} per warp; loops multiply {found}")
+        found = [round(work.done(body)) for body in bodies]
+        raise LookupError(f"no loop multiplies {work.needed:.0f} per warp; loops multiply {found}")
     return min(whole, key=len)
 
 

@@ -4,7 +4,7 @@ Both come from the same compiler and run on the same model, so that their ratio 
 either of them: `docs/gpu.md` has what is known of the model's error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -14,15 +14,16 @@ from attentropy.core.results import COMPUTED
 from attentropy.kernels.triton.ahead.cases import (
     DTYPES,
     LENGTH,
+    PLAIN,
     CompiledCase,
     launch_of,
     problem,
 )
-from attentropy.kernels.triton.ahead.compiling import ProgramUsage, compile_for, disassembled
+from attentropy.kernels.triton.ahead.compiling import ProgramUsage, compile_for
 from attentropy.kernels.triton.ahead.model import plain
 from attentropy.kernels.triton.ahead.model.cards import CARDS
-from attentropy.kernels.triton.ahead.model.figures import Figures, TurnWork, figures
-from attentropy.kernels.triton.ahead.model.sass import parse
+from attentropy.kernels.triton.ahead.model.figures import Figures, Products, TurnWork
+from attentropy.kernels.triton.ahead.model.kept import figures_once
 from attentropy.kernels.triton.ahead.model.sticks import LADEN_STICKS, STICKS
 from attentropy.kernels.triton.configs import INTERPRETED, WIDTHS, TileSizes
 from attentropy.kernels.triton.launch import Launch
@@ -31,15 +32,28 @@ from attentropy.kernels.triton.plan_forward import wanted_of
 
 PRODUCTS = {"forward": 2, "queries": 3, "keys": 4}
 """Matrix products of a sweep, each of D multiply-adds per pair."""
-# a float32 product is three of tf32, which run at half the rate of bfloat16
-TRIPLE = 3
+KINDS = {
+    None: (Products.HALF, 1),
+    "tf32": (Products.TF32, 1),
+    "tf32x3": (Products.TF32, 3),
+    "ieee": (Products.FLOAT, 1),
+}
+"""By the precision of tl.dot: which units multiply, and how often for one product."""
 
 REPORTED = (
     "kernel", "arch", "width", "dtype", "percent", "plain_percent", "ratio", "waste", "wgmma",
     "registers", "spilled",
 )  # fmt: skip
-PAIRS = {"float bias": torch.float32, "bool mask": torch.bool}
-"""What features read for every pair; the plain kernel beside them reads the same."""
+REACH = 128
+PAIRS = {
+    "float bias": ((LENGTH, LENGTH), torch.float32),
+    "bool mask": ((LENGTH, LENGTH), torch.bool),
+    "relative bias": ((2 * REACH + 1,), torch.float32),
+}
+"""What features read for every pair: shape and dtype; the plain kernel beside them reads the same.
+
+Dropout and a cap of the logits read nothing, so that the plain kernel beside them has neither.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +61,14 @@ class SpeedPrediction:
     """What the model says of one kernel, predicted and not timed.
 
     Attributes:
-        kernel: "forward", "queries" (dq) or "keys" (dk and dv).
+        kernel: "forward", "queries" (dq) or "keys" (dk and dv), and what the call has beside
+            a causal mask.
         arch: "sm_80" (A100) or "sm_90" (H100).
         width: of the heads.
         dtype: of the inputs.
         tiles: block x tile, warps, stages.
-        percent: of the peak of the tensor cores; causal attention and all statistics if not asked
-            otherwise.
+        percent: of the peak of the tensor cores for such inputs; causal attention and all
+            statistics if not asked otherwise. A float32 product is three of TF32.
         plain_percent: that of plain flash attention without statistics, which reads what the
             kernel reads.
         ratio: percent / plain_percent.
@@ -95,7 +110,7 @@ def predict(
     dtype: str = "bfloat16",
     tiles: TileSizes | None = None,
     asked: frozenset[str] = COMPUTED,
-    feature: str = "causal",
+    feature: str = PLAIN,
 ) -> SpeedPrediction:
     """Predict one kernel.
 
@@ -110,16 +125,14 @@ def predict(
     """
     check(arch=arch, width=width, dtype=dtype)
     padded = min(n for n in WIDTHS if n >= width)
-    precise = dtype == "float32"
-    tiles = tiles or usual_tiles(
-        CompiledCase(kernel, width, dtype, INTERPRETED, feature), arch=arch, asked=asked
-    )
-    launch = launch_of(CompiledCase(kernel, width, dtype, tiles, feature), asked=asked)
-    used, found = figures_of(launch, kernel=kernel, width=width, arch=arch, precise=precise)
-    stick = plain_figures(kernel, arch, padded, dtype, PAIRS.get(feature))
+    case = CompiledCase(kernel, width, dtype, INTERPRETED, feature)
+    tiles = tiles or usual_tiles(case, arch=arch, asked=asked)
+    launch = launch_of(replace(case, tiles=tiles), asked=asked)
+    used, found = figures_of(launch, kernel=kernel, width=width, arch=arch)
+    stick = plain_figures(kernel, arch, padded, dtype, feature)
     share = width / padded  # a plain kernel pads too
     return SpeedPrediction(
-        kernel=kernel,
+        kernel=kernel if feature == PLAIN else f"{kernel} {feature}",
         arch=f"sm_{arch}",
         width=width,
         dtype=dtype,
@@ -170,7 +183,7 @@ def check(*, arch: int, width: int, dtype: str) -> None:
 
 
 def figures_of(
-    launch: Launch, *, kernel: str, width: int, arch: int, precise: bool = False
+    launch: Launch, *, kernel: str, width: int, arch: int
 ) -> tuple[ProgramUsage, Figures]:
     """Compile a launch and run its loop on the model of a card.
 
@@ -179,22 +192,23 @@ def figures_of(
         kernel: "forward", "queries" or "keys".
         width: of the heads.
         arch: 80 or 90.
-        precise: whether products are those of float32.
     """
     used = compile_for(launch, arch)
+    kind, times = KINDS[launch.args["PRECISION"]]
     work = TurnWork(
         pairs=launch.tiles.block * launch.tiles.tile,
-        products=PRODUCTS[kernel] * width * (TRIPLE if precise else 1),
+        products=PRODUCTS[kernel] * width * times,
         warps=used.threads // 32,
         registers=used.registers,
         shared=used.shared,
+        kind=kind,
     )
-    return used, figures(parse(disassembled(used.cubin)), CARDS[arch], work)
+    return used, figures_once(used.cubin, CARDS[arch], work)
 
 
 @cache
 def plain_figures(
-    kernel: str, arch: int, width: int, dtype: str, pairs: torch.dtype | None = None
+    kernel: str, arch: int, width: int, dtype: str, feature: str = PLAIN, precision: str = "tf32x3"
 ) -> Figures:
     """What the model says of plain flash attention.
 
@@ -203,15 +217,23 @@ def plain_figures(
         arch: 80 or 90.
         width: of the heads, a power of two.
         dtype: of the inputs.
-        pairs: of what is read for every pair, if anything is.
+        feature: which reads something for every pair, or does not.
+        precision: of products of float32.
     """
-    tiles = (STICKS if pairs is None else LADEN_STICKS)[dtype == "float32"][kernel][arch][width]
-    launch = plain_launch(kernel, width, DTYPES[dtype], tiles, pairs)
+    sticks = LADEN_STICKS if feature in PAIRS else STICKS
+    tiles = sticks[dtype == "float32"][kernel][arch][width]
+    launch = plain_launch(kernel, width, dtype, tiles, feature=feature, precision=precision)
     return figures_of(launch, kernel=kernel, width=width, arch=arch)[1]
 
 
 def plain_launch(
-    kernel: str, width: int, dtype: torch.dtype, tiles: TileSizes, pairs: torch.dtype | None = None
+    kernel: str,
+    width: int,
+    dtype: str,
+    tiles: TileSizes,
+    *,
+    feature: str = PLAIN,
+    precision: str = "tf32x3",
 ) -> Launch:
     """Plain flash attention of 128 heads: the launch of one sweep.
 
@@ -220,13 +242,17 @@ def plain_launch(
         width: of the heads, a power of two.
         dtype: of the inputs.
         tiles: of the sweep.
-        pairs: of what is read for every pair, if anything is.
+        feature: which reads something for every pair, or does not.
+        precision: of products of float32.
     """
     heads, length = 128, LENGTH
-    x = torch.empty(heads, length, width, dtype=dtype, device="meta")
+    x = torch.empty(heads, length, width, dtype=DTYPES[dtype], device="meta")
     row = torch.empty(heads, length, device="meta")
     args: dict[str, object] = {"q": x, "k": x, "v": x, "lse": row, "length": length, "WIDTH": width}
-    args["pairs"] = pairs and torch.empty(length, length, dtype=pairs, device="meta")
+    shape, kind = PAIRS.get(feature, (None, None))
+    args["pairs"] = None if shape is None else torch.empty(shape, dtype=kind, device="meta")
+    args["REACH"] = REACH if feature == "relative bias" else 0
+    args["PRECISION"] = precision if dtype == "float32" else None
     if kernel == "forward":
         args |= {"out": x, "scale": 0.125}
     else:

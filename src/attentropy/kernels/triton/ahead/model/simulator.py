@@ -1,7 +1,7 @@
 """Run the body of a loop on a model of one multiprocessor, in order, as its schedule says.
 
 Several programs are resident. Each warp belongs to one of four quarters; a quarter issues one
-instruction per cycle, and goes on with the same warp as long as that is ready. An instruction
+instruction per cycle, and continues the same warp as long as that is ready. An instruction
 waits for the stall of the one before it, for its scoreboards, and for its unit. Shared memory and
 the second cache have one queue each for the whole multiprocessor.
 """

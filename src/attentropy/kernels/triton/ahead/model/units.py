@@ -104,8 +104,15 @@ def _wgmma_shape(instruction: Instruction) -> tuple[int, int, int]:
     return m, n, k
 
 
-def products(instruction: Instruction) -> float:
-    """Multiply-adds that one warp contributes; four warps share those of a wgmma."""
+def products(instruction: Instruction, *, fma: bool = False) -> float:
+    """Multiply-adds that one warp contributes; four warps share those of a wgmma.
+
+    Args:
+        instruction: of a warp.
+        fma: count those of the float32 units in place of the tensor cores'.
+    """
+    if fma:
+        return 32.0 if instruction.name == "FFMA" else 0.0
     if instruction.name == "HMMA":
         return float(_MMA.get(instruction.opcode.split(".")[1], 0))
     if instruction.name == "HGMMA":

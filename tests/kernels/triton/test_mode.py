@@ -1,6 +1,6 @@
 """The interpreter is asked for by the environment."""
 
-from attentropy.kernels.triton.device.mode import interpreting
+from attentropy.kernels.triton.mode import interpreting
 
 
 def test_only_one_means_yes(monkeypatch):
