@@ -46,3 +46,40 @@ def test_the_deficit_of_a_million_keys_at_64(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert f"{numbers['deficit_d64']:.1f}" in text
     assert f"{numbers['log_n']:.1f}" in text
+
+
+COUNTED = {
+    "README.md": "{all} checked, {false} false",
+    "CHANGELOG.md": "{all}, of which {false} are false",
+    "docs/claims.md": "{all} statements of the documents:\n\n- **holds** ({holds})",
+    "docs/explanation/mathematics.md": "Of their statements {all} can be checked,\nand {false} of",
+    "docs/zh/claims.md": "文档中的论断 {all} 条：\n\n- **成立**（{holds}）",
+    "docs/zh/explanation/mathematics.md": "共 {all} 条，其中 {false} 条按原文是错的",
+}
+
+
+@pytest.mark.parametrize("page", COUNTED)
+def test_statements_are_counted_as_the_code_counts_them(page):
+    from attentropy.lab.claims import CLAIMS
+
+    verdicts = [claim.expected for claim in CLAIMS.values() if claim.of_documents]
+    counts = {name: verdicts.count(name) for name in ("holds", "cond", "approx", "false")}
+    assert sum(counts.values()) == len(verdicts)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert COUNTED[page].format(all=len(verdicts), **counts) in text
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("README.md", "{} experiments with seeds"),
+        ("docs/howto/experiments.md", "The lab has {} experiments"),
+        ("docs/zh/howto/experiments.md", "实验室里有{}个"),
+    ],
+)
+def test_experiments_are_counted_as_the_code_counts_them(page, words):
+    from attentropy.lab.harness.registry import HOMES
+
+    names = {20: ("Twenty", "twenty", "二十"), 21: ("Twenty-one", "twenty-one", "二十一")}
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert any(words.format(name) in text for name in names[len(HOMES)])

@@ -104,6 +104,18 @@ def test_varentropy_of_every_dtype_is_float32(knowing, dtype):
     torch.testing.assert_close(stats.varentropy.double(), varentropy_of(s), atol=1e-6, rtol=1e-5)
 
 
+def test_varentropy_alone_has_the_gradient_that_it_has_among_others(knowing):
+    leaf = [torch.randn(1, 1, n, 8).requires_grad_() for n in (5, 9, 9)]
+    found = [
+        torch.autograd.grad(
+            at.attend(*leaf, kernel=knowing, stats=stats).stats.varentropy.sum(), leaf[:2]
+        )
+        for stats in ("all", {"varentropy"})
+    ]
+    for alone, among in zip(*found, strict=True):
+        torch.testing.assert_close(alone, among, atol=1e-6, rtol=1e-5)
+
+
 def entropy_of(scores):
     """Oracle: rows of logits in float64, the largest apart, so that 1 + tiny is never formed."""
     s = scores.double().sort(-1, descending=True).values

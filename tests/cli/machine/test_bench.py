@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import torch
 from click.testing import CliRunner
 
@@ -61,3 +62,40 @@ def test_on_a_gpu_the_same_table_and_a_file_to_send(monkeypatch, tmp_path):
     assert "without SDPA cuDNN: not on this card" in result.stderr
     sent = json.loads((tmp_path / "attentropy_gpu.json").read_text())
     assert sent["machine"]["gpu"] == "a card"
+
+
+def test_predictions_are_a_list_and_a_file_has_those_made_so_far(monkeypatch, tmp_path):
+    pytest.importorskip("triton")
+    from attentropy.lab.bench import predicted
+    from tests.lab.bench.test_predicted import prediction
+
+    path = tmp_path / "list.json"
+    so_far = []
+
+    def predict(kernel, **given):
+        so_far.append(len(json.loads(path.read_text())) if path.exists() else 0)
+        return prediction(kernel)
+
+    monkeypatch.setattr(predicted, "predict", predict)
+    asked = ["bench", "--predict", "sm_80", "--widths", "64", "--calls", "causal,dropout"]
+    result = CliRunner().invoke(main, [*asked, "--json", "--into", str(path)])
+    found = json.loads(result.stdout)
+    assert [x["kernel"] for x in found] == ["forward", "queries", "keys"] * 2
+    assert so_far == [0, 1, 2, 3, 4, 5]
+    assert json.loads(path.read_text()) == found
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [["sm_75"], ["sm_80", "--widths", "0"], ["sm_80", "--widths", "wide"],
+     ["sm_80", "--dtypes", "int8"], ["sm_80", "--calls", "bias"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_the_model_does_not_know_is_one_sentence_and_exit_code_2(bad):
+    pytest.importorskip("triton")
+    result = CliRunner().invoke(main, ["bench", "--predict", *bad, "--json"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert "must be" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -44,6 +44,13 @@ def test_no_more_warps_than_rows_for_them(kernel, arch):
         assert tiles.block >= 16 * tiles.warps
 
 
+@pytest.mark.parametrize("kernel", ["forward", "queries", "keys"])
+def test_no_more_warps_than_rows_of_narrow_float32_heads(kernel):
+    for width in (16, 32, 64):
+        tiles = PRECISE[False][kernel][width]
+        assert tiles.block >= 16 * tiles.warps
+
+
 def test_a_card_takes_the_sizes_of_its_generation():
     asked = {"width": 64}
     for kernel in KERNELS:

@@ -46,3 +46,22 @@ def test_another_file_is_refused_by_its_name(tmp_path, text):
         load(path)
     with pytest.raises(ArgumentError, match="ATTENTROPY_TILES must be a file"):
         load(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kernel": "onward"}, r"entry 1: kernel must be one of .*, got 'onward'"),
+        ({"tiles": TileSizes(48, 32, 4, 1)}, "block must be a power of two between 16 and 256"),
+        ({"tiles": TileSizes(64, -1, 4, 1)}, "tile must be a power of two .*, got -1"),
+        ({"tiles": TileSizes(64, 32, 4, 1, part=8)}, "part must be a power of two .*, got 8"),
+        ({"tiles": TileSizes(64, 32, 0, 1)}, "warps must be a power of two .*, got 0"),
+        ({"tiles": TileSizes(64, 32, 4, 0)}, "stages must be >= 1, got 0"),
+        ({"tiles": TileSizes(64, 32, 4, 1, registers=300)}, "registers must be .*, got 300"),
+    ],
+)
+def test_sizes_that_no_kernel_takes_are_refused(tmp_path, changed, said):
+    path = tmp_path / "tiles.json"
+    save(path, [entry("keys"), entry(**changed)])
+    with pytest.raises(ArgumentError, match=f"tiles.json: .*{said}"):
+        load(path)

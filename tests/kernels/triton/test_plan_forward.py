@@ -5,7 +5,9 @@ import torch
 
 from attentropy.core.results import COMPUTED
 from attentropy.kernels.triton import plan_forward as plans
+from attentropy.kernels.triton.configs import TileSizes
 from attentropy.kernels.triton.plan_forward import empty_states, plan_forward, processors, shares
+from attentropy.kernels.triton.problem import Problem
 from tests.kernels.triton.problems import problem, tensors
 
 
@@ -48,10 +50,19 @@ def test_shares_of_the_keys_are_merged():
 @pytest.mark.parametrize("programs", [1, 3, 100])
 def test_shares_cover_all_keys_and_none_is_empty(keys, programs):
     made = problem(*tensors(1, keys, width=16))
-    splits, share = shares(made, programs)
-    assert splits * share >= keys
-    assert (splits - 1) * share < keys
-    assert splits == 1 or share % 128 == 0
+    for grain in (64, 256):
+        splits, share = shares(made, programs, grain=grain)
+        assert splits * share >= keys
+        assert (splits - 1) * share < keys
+        assert splits == 1 or share % grain == 0
+
+
+def test_no_tile_is_in_two_shares(monkeypatch):
+    """A tile reads on to its end: the keys beyond a share would count twice."""
+    monkeypatch.setattr(Problem, "tiles", lambda self, kernel: TileSizes(16, 256, 4, 1))
+    first = plan_forward(problem(*tensors(1, 2000)))[0][0]
+    assert first.args["splits"] > 1
+    assert first.args["share"] % 256 == 0
 
 
 @pytest.mark.parametrize(

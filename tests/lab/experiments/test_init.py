@@ -69,7 +69,9 @@ def test_the_conclusion_names_the_best_start():
         for s, a, g in ((0.1, 40.0, 0.2), (1.0, 90.0, 0.9), (8.0, 30.0, 1.5))
     ]
     said = init.conclude(RunResults([*fresh, *trained]))
-    assert said[0].startswith("Entropy at birth agrees with the Gaussian theory to 0.25 nats")
+    assert said[0].startswith(
+        "Entropy at initialisation agrees with the Gaussian theory to 0.25 nats"
+    )
     assert "at d_k = 8 have 0.50 nats instead of 2.25" in said[1]
     assert "spread of 1 ends best (90.0 %)" in said[2]
     assert said[2].endswith("first gradient is largest at spread 8.")

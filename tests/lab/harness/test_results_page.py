@@ -2,6 +2,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from attentropy.lab.harness import registry, results_page
 from attentropy.lab.harness.run_plan import RunPlan
 from attentropy.lab.harness.runner import run
@@ -53,6 +55,36 @@ def test_the_committed_page_is_what_the_committed_runs_give(monkeypatch):
     monkeypatch.chdir(ROOT)
     written = Path("docs/results.md").read_text(encoding="utf-8")
     assert written == results_page.page(Path("docs/results"), Path("docs/results.md"))
+
+
+@pytest.mark.slow  # so that a run can land before its Chinese answer does
+def test_the_chinese_page_is_what_the_committed_runs_give(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    written = Path("docs/zh/results.md").read_text(encoding="utf-8")
+    assert written == results_page.chinese_page(Path("docs/results"), Path("docs/zh/results.md"))
+
+
+@pytest.mark.slow
+def test_chinese_answers_have_the_numbers_of_the_english_ones():
+    for shown in results_page.published(ROOT / "docs/results"):
+        both = (shown.answer, shown.chinese_answer)
+        numbers = [set(re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))) for text in both]
+        assert numbers[0] == numbers[1], both
+
+
+def test_the_chinese_page_has_the_answers_in_chinese(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_page, "HOMES", {"toy": ""})
+    monkeypatch.setattr(results_page, "find", lambda name: TOY)
+    run(RunPlan(TOY, seeds=1), tmp_path / "runs/a")
+    (tmp_path / "runs/a/answer.txt").write_text("By 3.\n")
+    before = results_page.chinese_page(tmp_path / "runs", tmp_path / "zh/results.md")
+    assert "## toy\n\n**By 3.**\n" in before
+    (tmp_path / "runs/a/answer.zh.txt").write_text("差 3。\n", encoding="utf-8")
+    text = results_page.chinese_page(tmp_path / "runs", tmp_path / "zh/results.md")
+    assert "| 差 3。 | `attentropy lab toy" in text
+    assert "## toy\n\n**差 3。**\n\n问题：" in text
+    assert "![H](../runs/a/h.png)" in text
+    assert "[英文页](../results.md#toy)" in text
 
 
 def test_every_experiment_has_a_committed_run():

@@ -30,6 +30,10 @@ def test_decay_attention_is_a_moving_average_of_known_sparsity():
     cache = nn.KVCache()
     steps = torch.cat([layer(part, cache=cache).out for part in x.split(4, 1)], 1)
     torch.testing.assert_close(steps, out)
+    again, weights = layer(x, need_weights=True)
+    torch.testing.assert_close(weights.as_subclass(torch.Tensor), p.expand(2, 2, 9, 9))
+    assert torch.equal(again, out)
+    assert torch.equal(weights.stats.collision, stats.collision)
 
 
 def test_decay_attention_starts_with_different_memories_and_refuses():

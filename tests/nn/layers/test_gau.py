@@ -28,6 +28,10 @@ def test_gated_attention_unit_is_its_formula(form):
     want = layer.out_proj(u * (formula(q @ k.mT * 8**-0.5) @ v))
     out, stats = layer(x)
     torch.testing.assert_close(out, want)
+    again, given = layer(x, need_weights=True)
+    assert torch.equal(again, out)
+    torch.testing.assert_close(given[:, 0], formula(q @ k.mT * 8**-0.5))
+    assert torch.equal(given.stats.collision, stats.collision)
     assert (stats.entropy is None) == (form != "softmax")
     assert stats.sparsity.shape == (2, 1, 7)
 

@@ -14,7 +14,7 @@ def get(name, **allowed):
 
 
 def test_folders_that_are_no_model(tmp_path, copy):
-    with pytest.raises(ScanError, match=r"is no model: it has no config\.json"):
+    with pytest.raises(ScanError, match=r"is not a model: it has no config\.json"):
         get(tmp_path)
     file = tmp_path / "file.txt"
     file.write_text("text")

@@ -32,7 +32,7 @@ def test_what_is_no_file_hides_nothing(tmp_path):
     for name in ("dangling", "pipe"):
         with pytest.raises(NoSuchRun):
             read(name)
-    with pytest.raises(RunError, match="no file that a run can be written to"):
+    with pytest.raises(RunError, match="not a file that a run can be written to"):
         RunStore(tmp_path / "pipe.db")
 
 

@@ -51,7 +51,7 @@ def test_damaged_content_is_one_sentence(run, table, column, value):
         if table == "alerts":
             db.execute("INSERT INTO alerts VALUES (0, 'x', '{')")
         db.execute(f"UPDATE {table} SET {column} = ?", (value,))
-    with pytest.raises(RunError, match=r"run\.db (cannot be read|is no run|holds an alert)"):
+    with pytest.raises(RunError, match=r"run\.db (cannot be read|is not a run|holds an alert)"):
         read(run)
 
 

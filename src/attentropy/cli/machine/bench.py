@@ -67,7 +67,8 @@ def command(
     stopped continues from there.
     """
     if predict is not None:
-        _predict(predict, widths=widths, dtypes=dtypes, calls=calls, as_json=as_json)
+        said = _predicted(predict, widths=widths, dtypes=dtypes, calls=calls, into=into)
+        _show(said, as_json=as_json)
         return
     from rich.console import Console
     from rich.progress import track
@@ -111,8 +112,8 @@ def _check(only: tuple[str, ...], known: set[str]) -> None:
         raise click.UsageError(f"no contender {', '.join(unknown)}; there are {names}")
 
 
-def _predict(archs: str, *, widths: str, dtypes: str, calls: str, as_json: bool) -> None:
-    """Print what the model says, as a table or as a JSON list."""
+def _predicted(archs: str, *, widths: str, dtypes: str, calls: str, into: Path | None) -> list[Any]:
+    """What the model says; `into` holds what it said so far as a JSON list."""
     from rich.console import Console
     from rich.progress import track
 
@@ -125,10 +126,26 @@ def _predict(archs: str, *, widths: str, dtypes: str, calls: str, as_json: bool)
         predicted.architectures(archs), widths=predicted.whole(widths), dtypes=dtypes.split(","),
         features=predicted.calls(calls),
     )  # fmt: skip
-    console = Console(stderr=True)
-    found = [one() for one in track(wanted, told("compiling and modelling"), console=console)]
+    found: list[Any] = []
+    for one in track(wanted, told("compiling and modelling"), console=Console(stderr=True)):
+        found.append(one())
+        if into is not None:
+            into.write_text(_listed(found) + "\n")
+    return found
+
+
+def _listed(found: list[Any]) -> str:
+    return json.dumps([x.as_dict() for x in found], indent=1)
+
+
+def _show(found: list[Any], *, as_json: bool) -> None:
+    """Print predictions, as a table or as a JSON list."""
+    from rich.console import Console
+
+    from attentropy.lab.bench import predicted
+
     if as_json:
-        click.echo(json.dumps([x.as_dict() for x in found], indent=1))
+        click.echo(_listed(found))
         return
     Console().print(predicted.columns(found))
     said = "Predicted, not timed: ratios in one tool chain are what the model is good for."

@@ -24,7 +24,7 @@ PLACE = re.compile(r"\{(\w+)(?::(number|word|told|list))?\}")
 NUMBER = r"[-+−]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?(?: ± [0-9.]+)?%?|nan|inf|–"
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9-])")
 INSIDE = {"number": NUMBER, "word": r"\S+"}
-AREAS = ("commands", "sentences", "statistics", "page", "claims")
+AREAS = ("commands", "sentences", "statistics", "page", "claims", "lab")
 ERRORS = "errors"  # not among AREAS: a phrase such as `{path} does not exist` fits too much
 
 

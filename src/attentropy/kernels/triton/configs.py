@@ -124,13 +124,14 @@ LADEN: dict[str, Rows] = {
 }
 """bfloat16 and float16 with a mask or bias of pairs, a relative bias or dropout."""
 
-# float32 products take three instructions of tf32 and their registers: tiles are small
-_FLOAT: Rows = {16: _SMALL, 32: _SMALL, 64: _SMALL, 128: _SPREAD, 256: _PARTS}
+# float32 products take three of tf32 and their registers: tiles of wide heads are small
+_FLOAT: Rows = dict.fromkeys((16, 32, 64), TileSizes(64, 32, 4, 2)) | {128: _SPREAD, 256: _PARTS}
+_FLOAT_DECODE: Rows = dict.fromkeys((16, 32, 64), _SMALL) | {128: _SPREAD, 256: _PARTS}
 _FLOAT_LADEN: Rows = {16: _SMALL, 32: _SMALL, 64: _SPREAD, 128: _PARTS, 256: _PARTS}
 PRECISE: dict[bool, dict[str, Rows]] = {
     False: {
         "forward": _FLOAT,
-        "decode": _FLOAT,
+        "decode": _FLOAT_DECODE,
         "queries": _FLOAT,
         "keys": _FLOAT | {128: _PARTS},
     },

@@ -15,6 +15,9 @@ from attentropy.core.errors import ArgumentError
 from attentropy.kernels.triton.configs import TileSizes, tile_sizes
 
 VARIABLE = "ATTENTROPY_TILES"
+KERNELS = ("forward", "bare forward", "queries", "keys", "decode", "safe", "spread")
+LEAST, MOST = 16, 256
+"""Rows of a tile."""
 
 
 class MeasuredTiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,11 +55,40 @@ def load(path: Path) -> list[MeasuredTiles]:
         path: of the file.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[MeasuredTiles])
+        found = msgspec.json.decode(path.read_bytes(), type=list[MeasuredTiles])
     except (OSError, msgspec.MsgspecError) as failure:
         raise ArgumentError(
             VARIABLE, "a file of measured tile sizes", f"{path}: {failure}"
         ) from None
+    for place, entry in enumerate(found):
+        fault = fault_of(entry)
+        if fault is not None:
+            raise ArgumentError(
+                VARIABLE, "a file of measured tile sizes", f"{path}: entry {place}: {fault}"
+            )
+    return found
+
+
+def fault_of(entry: MeasuredTiles) -> str | None:
+    """What no kernel could take of an entry, or None.
+
+    Args:
+        entry: of a file.
+    """
+    tiles = entry.tiles
+    sizes = {"block": tiles.block, "tile": tiles.tile, "part": tiles.part or LEAST}
+    if entry.kernel not in KERNELS:
+        return f"kernel must be one of {KERNELS}, got {entry.kernel!r}"
+    for name, size in sizes.items():
+        if size & (size - 1) or not LEAST <= size <= MOST:
+            return f"{name} must be a power of two between {LEAST} and {MOST}, got {size}"
+    if tiles.warps not in (1, 2, 4, 8, 16):
+        return f"warps must be a power of two between 1 and 16, got {tiles.warps}"
+    if tiles.stages < 1:
+        return f"stages must be >= 1, got {tiles.stages}"
+    if not 1 <= tiles.registers <= 255:
+        return f"registers must be between 1 and 255, got {tiles.registers}"
+    return None
 
 
 def save(path: Path, found: list[MeasuredTiles]) -> None:

@@ -17,7 +17,10 @@ from attentropy.kernels.triton.problem import Problem, padded
 
 FEW_QUERIES = 16
 LEAST_SHARE = 128
+GRAIN = 64
 INTERPRETED_PROCESSORS = 8
+STATE_NUMBERS = 6
+"""Numbers of the state of a share beside its output: m, l, t, u, c and the argmax."""
 
 
 BITS = {"entropy": 1, "varentropy": 2, "collision": 4, "argmax": 8}
@@ -39,7 +42,7 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     def blocks(block: int) -> int:
         return B * (H // group) * triton.cdiv(Q * group, block)
 
-    splits, share = shares(problem, blocks(tiles.block))
+    splits, share = shares(problem, blocks(tiles.block), grain=max(GRAIN, tiles.tile))
     written = empty(problem.call)
     unsure = torch.empty(problem.rows, dtype=torch.int8, device=problem.call.q.device)
     partial = empty_states(problem, splits) if splits > 1 else None
@@ -93,25 +96,54 @@ def plan_join(problem: Problem, args: dict[str, Any]) -> Launch:
     return Launch(kernel=join, args=args, tiles=ROWWISE, programs=lambda n: triton.cdiv(total, n))
 
 
-def shares(problem: Problem, programs: int) -> tuple[int, int]:
+def shares(problem: Problem, programs: int, *, grain: int = GRAIN) -> tuple[int, int]:
     """Number of shares, and of keys in a share, such that every processor has work."""
-    return cut(problem.keys, programs=programs, among=processors(problem.call.q.device))
+    q, k, v = problem.call[:3]
+    lean = lean_share(q.shape[1] // k.shape[1], v.shape[-1], bytes_of_key=_row(k) + _row(v))
+    among = processors(problem.call.q.device)
+    return cut(problem.keys, programs=programs, among=among, lean=lean, grain=grain)
 
 
-def cut(keys: int, *, programs: int, among: int) -> tuple[int, int]:
+def _row(x: torch.Tensor) -> int:
+    return x.shape[-1] * x.element_size()
+
+
+def lean_share(group: int, width: int, *, bytes_of_key: int) -> int:
+    """Keys of a share at least, if its states are to be a tenth of the bytes of its keys at most.
+
+    Args:
+        group: query heads that share a key head.
+        width: of the values.
+        bytes_of_key: of one key and its value.
+
+    >>> lean_share(4, 128, bytes_of_key=512), lean_share(32, 128, bytes_of_key=512)
+    (84, 670)
+    """
+    written_and_read = 2 * 4 * (width + STATE_NUMBERS)
+    return -(-10 * group * written_and_read // bytes_of_key)
+
+
+def cut(
+    keys: int, *, programs: int, among: int, lean: int = LEAST_SHARE, grain: int = GRAIN
+) -> tuple[int, int]:
     """Number of shares of the keys, and of keys in a share, for so many programs and processors.
+
+    Two programs for each processor, as far as shares have `lean` keys; one in any case that leaves
+    LEAST_SHARE keys to a share.
 
     Args:
         keys: of a row.
         programs: that there are with one share.
         among: processors.
+        lean: keys of a share below which its states cost much beside them.
+        grain: of which the keys of a share are a multiple, no tile being in two shares.
 
     >>> cut(4096, programs=8, among=108)
-    (16, 256)
+    (22, 192)
     """
-    wanted = 2 * among // max(programs, 1)
-    count = max(1, min(wanted, keys // LEAST_SHARE))
-    share = triton.cdiv(triton.cdiv(keys, count), 128) * 128
+    wanted, full = 2 * among // max(programs, 1), triton.cdiv(among, max(programs, 1))
+    count = max(1, min(wanted, keys // LEAST_SHARE, max(full, keys // lean)))
+    share = triton.cdiv(triton.cdiv(keys, count), grain) * grain
     return max(1, triton.cdiv(keys, max(share, 1))), max(share, 1)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from attentropy.core.errors import ArgumentError
-from attentropy.kernels.triton.ahead.cases import FEATURES, PLAIN
+from attentropy.kernels.triton.ahead.cases import PLAIN
 from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.ahead.model.prediction import (
     PRODUCTS,
@@ -49,7 +49,7 @@ def calls(names: str) -> list[str]:
     """
     if names.strip() == "all":
         return [PLAIN, *LADEN]
-    known = [PLAIN, *(name for name in FEATURES if "," not in name)]
+    known = [PLAIN, *LADEN]
     found = [name.strip() for name in names.split(",")]
     for name in found:
         if name not in known:

@@ -31,7 +31,7 @@ class Recipe:
     other_rate: float = 0.004  # AdamW, for the rest
     warmup: int = 50
     flat: float = 0.4  # share of the steps before the rate falls linearly
-    resting: float = 1.0  # how much heads without positions look at the first key at birth
+    resting: float = 1.0  # how much heads without positions look at the first key at the start
     looking_price: float = 0.01  # nats per head without positions that looks past the first key
     free_steps: int = 450  # before looking costs anything
     shape: ModelShape = field(default_factory=ModelShape)

@@ -128,7 +128,8 @@ def conclude(results: RunResults) -> list[str]:
         fresh.mean("entropy", scheme="xavier", d_k=wide, scale=s) for s in ("1/sqrt d", "1")
     )
     lines = [
-        f"Entropy at birth agrees with the Gaussian theory to {off:.2f} nats (with 1/sqrt d).",
+        f"Entropy at initialisation agrees with the Gaussian theory to {off:.2f} nats "
+        "(with 1/sqrt d).",
         f"Without 1/sqrt d, xavier rows at d_k = {wide} have {raw:.2f} nats instead of "
         f"{scaled:.2f}: saturated from the start.",
     ]
@@ -156,13 +157,14 @@ def conditions(config: InitConfig) -> Sequence[str]:
 
 EXPERIMENT = Experiment(
     name="init",
-    question="Entropy, gradients and trainability at birth: what do spread, d_k and scaling do?",
+    question="Entropy, gradients and trainability at initialisation: "
+    "what do spread, d_k and scaling do?",
     full=InitConfig(),
     quick=InitConfig(d_model=64, head_dims=(16, 64), length=64, spreads=(0.1, 1.0, 8.0), steps=60),
     conditions=conditions,
     measure=measure,
     tables=(
-        TableSpec("Entropy at birth, nats", "entropy", ("scheme", "scale"), "d_k"),
+        TableSpec("Entropy at initialisation, nats", "entropy", ("scheme", "scale"), "d_k"),
         TableSpec("Entropy that theory expects", "theory", ("scheme", "scale"), "d_k"),
         TableSpec("Gradient of q and k over that of v", "gradient", ("scheme", "scale"), "d_k",
                   {"condition": SCHEMES}, 3),
@@ -171,10 +173,10 @@ EXPERIMENT = Experiment(
                   {"condition": "spread"}, 3),
     ),
     figures=(
-        FigureSpec("entropy", "Entropy at birth by width of heads", "d_k", "entropy", "scheme",
+        FigureSpec("entropy", "First entropy by width of heads", "d_k", "entropy", "scheme",
                    panels="scale", labels=("d_k", "entropy, nats"), log="x", theory="theory"),
         FigureSpec("training", "Accuracy after training from a given spread of scores", "start",
-                   "accuracy", "condition", labels=("spread of the scores at birth", "accuracy, %"),
+                   "accuracy", "condition", labels=("spread of the scores at first", "accuracy, %"),
                    log="x", where={"condition": "spread"}),
     ),
     conclude=conclude,

@@ -129,7 +129,7 @@ def conditions(config: PositionsConfig) -> Sequence[str]:
 
 EXPERIMENT = Experiment(
     name="positions",
-    question="How loud may positions be before attention is uniform or collapsed?",
+    question="How strong may positions be before attention is uniform or collapsed?",
     full=PositionsConfig(),
     quick=PositionsConfig(
         amplitudes=(0.125, 1.0, 4.0), slopes=(0.008, 0.125, 2.0), length=128, heads=4

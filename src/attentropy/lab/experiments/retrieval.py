@@ -272,12 +272,12 @@ def conclude(results: RunResults) -> list[str]:
     )
     lines.append(
         "log n falls behind from the start: it multiplies the scale by 3.5 from 16 to 16384, "
-        "where n asks for 1024. HoldEntropy reckons with Gaussian tails, of which bounded scores "
-        "have none, and hardly moves at this spread. The published polynomial multiplies by 2.4 "
+        "where n asks for 1024. HoldEntropy assumes Gaussian tails, which bounded scores do not "
+        "have, and hardly moves at this spread. The published polynomial multiplies by 2.4 "
         "at most, and by 1 again from entropies of 6 nats on."
     )
     lines.append(
-        "What limits the rest is not the scale but the leak: the largest score is of the right "
+        "The rest is limited by the leak, not by the scale: the largest score is of the right "
         f"class in {limit:.1f} % of the sets at n = {far}, and that is where sharpening ends. A "
         "leak costs a trained model next to nothing at 16 items, so training hardly removes it."
     )

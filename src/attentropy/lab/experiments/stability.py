@@ -289,7 +289,7 @@ def conditions(config: StabilityConfig) -> Sequence[str]:
 
 EXPERIMENT = Experiment(
     name="stability",
-    question="Do growing logits and falling entropy announce divergence, and which cure holds?",
+    question="Do growing logits and falling entropy announce divergence, and which cure works?",
     full=StabilityConfig(),
     quick=StabilityConfig(
         rates=(0.01, 0.3), steps=60, warmup=40, cures=(NONE, "QK-norm", "softcap")

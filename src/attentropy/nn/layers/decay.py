@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
+from attentropy.attention.weights import WeightedOutput, attention_weights, with_weights
 from attentropy.core.errors import ArgumentError
 from attentropy.core.results import Attended
 from attentropy.core.weights import Decay
@@ -44,12 +45,16 @@ class DecayAttention(nn.Module):
         """The rate of each head, [H]."""
         return self.logit_rate.sigmoid()
 
-    def forward(self, x: Tensor, *, cache: KVCache | None = None) -> Attended:
+    def forward(
+        self, x: Tensor, *, cache: KVCache | None = None, need_weights: bool = False
+    ) -> Attended | WeightedOutput:
         """Average the values of tokens up to each one.
 
         Args:
             x: inputs [B,N,embed_dim].
-            cache: keys and values of tokens before; new ones are appended.
+            cache: keys and values of earlier tokens; new ones are appended.
+            need_weights: returns (out, weights) with the weights [B,H,N,K], which carry the
+                statistics as `weights.stats`; they take O(n^2) memory.
         """
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
@@ -64,7 +69,11 @@ class DecayAttention(nn.Module):
         out = out / mass[..., None].to(out.dtype)
         one = (stats.visible > 0).to(mass.dtype)
         stats = replace(stats, collision=stats.collision / mass.square(), mass=one)
-        return Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+        found = Attended(self.out_proj(out.transpose(1, 2).flatten(2)), stats)
+        if not need_weights:
+            return found
+        weights = attention_weights(q, k, weights=Decay(self.rate))
+        return with_weights(found, weights / mass[..., None])
 
     def extra_repr(self) -> str:
         """Width and heads."""

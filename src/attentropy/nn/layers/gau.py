@@ -5,8 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attentropy.attention.attend import attend
+from attentropy.attention.weights import WeightedOutput, attention_weights, with_weights
 from attentropy.core.errors import ArgumentError
 from attentropy.core.masks.mask import MaskLike, all_of
+from attentropy.core.resolve import AttendOptions
 from attentropy.core.results import Attended
 from attentropy.core.scales import ScaleRule
 from attentropy.core.scores import ALiBi, Relative
@@ -65,14 +67,21 @@ class GatedAttentionUnit(nn.Module):
         nn.init.xavier_uniform_(self.in_proj.weight)
 
     def forward(
-        self, x: Tensor, *, mask: MaskLike | None = None, cache: KVCache | None = None
-    ) -> Attended:
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        cache: KVCache | None = None,
+        need_weights: bool = False,
+    ) -> Attended | WeightedOutput:
         """Attend from each token to the others.
 
         Args:
             x: inputs [B,N,embed_dim].
             mask: adds to the layer's own; True is visible.
-            cache: keys and values of tokens before; new ones are appended.
+            cache: keys and values of earlier tokens; new ones are appended.
+            need_weights: returns (out, weights) with A [B,1,N,K], which carries the statistics as
+                `weights.stats`; it takes O(n^2) memory.
         """
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ArgumentError("x", f"of shape [B,N,{self.embed_dim}]", list(x.shape))
@@ -82,8 +91,12 @@ class GatedAttentionUnit(nn.Module):
         k, v = k[:, None], v[:, None]
         if cache is not None:
             k, v = cache.extend(k, v)
-        out, stats = self._attended(q[:, None], k, v, mask)
-        return Attended(self.out_proj(u * out[:, 0]), stats)
+        options = self._options(mask)
+        out, stats = attend(q[:, None], k, v, **options)
+        found = Attended(self.out_proj(u * out[:, 0]), stats)
+        if not need_weights:
+            return found
+        return with_weights(found, attention_weights(q[:, None], k, **options))
 
     def _turned(self, z: Tensor, first: int) -> tuple[Tensor, Tensor]:
         q, k = (
@@ -93,16 +106,13 @@ class GatedAttentionUnit(nn.Module):
             return q, k
         return self.positions.rotate(q, first=first), self.positions.rotate(k, first=first)
 
-    def _attended(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike | None) -> Attended:
-        return attend(
-            q,
-            k,
-            v,
-            mask=all_of((self.mask, mask)),
-            bias=None if self.positions is None else self.positions.bias(),
-            scale=self.scale,
-            weights=self.weights,
-        )
+    def _options(self, mask: MaskLike | None) -> AttendOptions:
+        return {
+            "mask": all_of((self.mask, mask)),
+            "bias": None if self.positions is None else self.positions.bias(),
+            "scale": self.scale,
+            "weights": self.weights,
+        }
 
     def extra_repr(self) -> str:
         """Widths and the form of the weights."""

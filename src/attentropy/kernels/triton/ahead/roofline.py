@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from attentropy.kernels.triton.ahead.model.cards import CARDS
 from attentropy.kernels.triton.configs import HALF, TileSizes
-from attentropy.kernels.triton.plan_forward import cut
+from attentropy.kernels.triton.plan_forward import STATE_NUMBERS, cut, lean_share
 
 ROW_STATISTICS_BYTES = 6 * 4 + 8
-STATE_NUMBERS = 6  # m, l, t, u, c and the argmax of a share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +109,12 @@ def decode_traffic(shape: DecodeShape, *, arch: int) -> DecodeTraffic:
     """What decoding moves on a card.
 
     >>> decode_traffic(DecodeShape(keys=4096), arch=80)
-    DecodeTraffic(shares=16, programs=128, excess=1.033)
+    DecodeTraffic(shares=22, programs=176, excess=1.045)
     """
     programs = shape.batch * shape.key_heads
-    shares, _ = cut(shape.keys, programs=programs, among=CARDS[arch].processors)
+    group = shape.heads // shape.key_heads
+    lean = lean_share(group, shape.width, bytes_of_key=2 * 2 * shape.width)
+    shares, _ = cut(shape.keys, programs=programs, among=CARDS[arch].processors, lean=lean)
     rows = shape.batch * shape.heads
     least = 2 * 2 * programs * shape.keys * shape.width + rows * (
         2 * 2 * shape.width + ROW_STATISTICS_BYTES
@@ -130,7 +131,7 @@ def decode_markdown() -> str:
     names = [f"{card.name} shares, programs, bytes" for card in CARDS.values()]
     lines = [f"| batch | keys | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
     for batch in (1, 8):
-        for keys in (1024, 4096, 32768, 131072):
+        for keys in (1024, 2048, 4096, 32768, 131072):
             found = [decode_traffic(DecodeShape(batch=batch, keys=keys), arch=a) for a in CARDS]
             cells = [f"{x.shares}, {x.programs}, {x.excess:.3f}" for x in found]
             lines.append(f"| {batch} | {keys} | {' | '.join(cells)} |")

@@ -283,7 +283,8 @@ def with_text(folder: Path) -> Experiment:
 
 EXPERIMENT = Experiment(
     name="extrapolate/words",
-    question="A masked model of word pieces trained at 64: does log n give back what length takes?",
+    question="A masked model of word pieces trained at 64: "
+    "does log n recover what longer texts lose?",
     full=WordsConfig(),
     quick=WordsConfig(
         vocabulary=512, width=32, layers=2, keys=32, stages=(50, 100), times=(1, 4), tested=4096

@@ -94,7 +94,7 @@ def conclude(results: RunResults) -> list[str]:
     """
     lines = []
     far = max(results.values("size"))
-    for metric, said in (("first slope", "slope of tanh at birth"), ("right", "right answers, %")):
+    for metric, said in (("first slope", "first slope of tanh"), ("right", "right answers, %")):
         plain, normed = (results.over(metric, condition=name, size=far) for name in (PLAIN, NORMED))
         lines.append(
             f"Inputs of size {far:g}, {said}: {plain.text(2)} without LayerNorm, "
@@ -120,7 +120,7 @@ EXPERIMENT = Experiment(
     conditions=conditions,
     measure=measure,
     tables=(
-        TableSpec("Mean slope of tanh at birth, by the size of the inputs", "first slope",
+        TableSpec("Mean slope of tanh at initialisation, by the size of the inputs", "first slope",
                   ("condition",), "size", digits=3),
         TableSpec("The same after training", "slope", ("condition",), "size", digits=3),
         TableSpec("Right answers, %", "right", ("condition",), "size", digits=1),

@@ -189,7 +189,8 @@ def conditions(config: GeneraliseConfig) -> Sequence[str]:
 
 EXPERIMENT = Experiment(
     name="generalise",
-    question="Does entropy go with generalising, and how do dropout, decay and entropy losses act?",
+    question="Does entropy correlate with generalisation, "
+    "and how do dropout, decay and entropy losses act?",
     full=GeneraliseConfig(),
     quick=GeneraliseConfig(steps=150, tested=512),
     conditions=conditions,

@@ -150,7 +150,7 @@ def conditions(config: WeightingsConfig) -> Sequence[str]:
 
 EXPERIMENT = Experiment(
     name="weightings",
-    question="Are L1 and other weights more robust than softmax, and does relu^2 want a key bias?",
+    question="Are L1 and other weights more robust than softmax, and does relu^2 need a key bias?",
     full=WeightingsConfig(),
     quick=WeightingsConfig(lengths=(16, 128), rows=64, biases=(0.0, 1.0, 2.0)),
     conditions=conditions,
