@@ -273,6 +273,11 @@ def _perception(config):
     }
 
 
+def _glm4v(config):
+    width = config.in_channels * config.temporal_patch_size * config.patch_size**2
+    return {"hidden_states": torch.rand(32, width), "grid_thw": torch.tensor([[1, 4, 4]] * 2)}
+
+
 def _sam2(config):
     return {"pixel_values": torch.rand(1, 3, 128, 128), "input_points": torch.rand(1, 1, 2, 2) * 99}
 
@@ -334,6 +339,8 @@ INPUTS = {
         name: torch.rand(2, 3, 64, 64)
         for name in ("pixel_values", "prompt_pixel_values", "prompt_masks")
     },
+    "glm4v_vision": _glm4v,
+    "glm4v_moe_vision": _glm4v,
     "lightglue": lambda config: {"pixel_values": torch.rand(2, 2, 3, 64, 64)},
     "efficientloftr": lambda config: {"pixel_values": torch.rand(1, 2, 1, 64, 64)},
     "instructblipvideo": lambda config: {

@@ -172,9 +172,9 @@ def _shrunk(config, level, tokens):
 def _with_stages(config, fields):
     """A configuration with some fields, whose stages come out as those of the large one do."""
     made, out = type(config)(**fields), getattr(config, "out_features", None)
-    if not out or "out_features" in fields or "out_indices" in fields:
+    names = getattr(made, "stage_names", [])[1:]
+    if not out or not names or "out_features" in fields or "out_indices" in fields:
         return made
-    names = made.stage_names[1:]
     kept = out if set(out) <= set(names) else names[-len(out) :]
     return type(config)(**fields, out_features=list(kept))
 

@@ -206,7 +206,7 @@ class Census(TorchDispatchMode):
         known = self._joined.get(_key(logits))
         return (0, 0) if known is None else known[1]
 
-    def _follow(self, pair: "_Pair", name: str, args: tuple[Any, ...], out: Tensor) -> None:
+    def _follow(self, pair: "_TwoInputs", name: str, args: tuple[Any, ...], out: Tensor) -> None:
         """Follow two inputs to the queries and keys of the running module."""
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
         sources = [self._sources_of(pair, x) for x in given]
@@ -219,7 +219,7 @@ class Census(TorchDispatchMode):
         ref = StorageWeakRef(out.untyped_storage())
         self._sources[_key(out)] = ref, frozenset[tuple[int, int]]().union(*sources)
 
-    def _sources_of(self, pair: "_Pair", x: Tensor) -> Sources:
+    def _sources_of(self, pair: "_TwoInputs", x: Tensor) -> Sources:
         """From which of the two inputs a tensor is computed."""
         key = _key(x)
         if key in pair.inputs:
@@ -253,7 +253,7 @@ class Census(TorchDispatchMode):
         return {} if known is None else known[1]
 
 
-class _Pair(NamedTuple):
+class _TwoInputs(NamedTuple):
     """The two sequences that a running module is given.
 
     Attributes:
@@ -265,7 +265,7 @@ class _Pair(NamedTuple):
     inputs: tuple[int, ...]
 
 
-def _pair() -> _Pair | None:
+def _pair() -> _TwoInputs | None:
     """The inputs of the innermost running module that has two, not queries, keys and values."""
     for module in reversed(STATE.running):
         owner = owner_of(module)
@@ -276,7 +276,7 @@ def _pair() -> _Pair | None:
         both = {id(x): x for x in given if x.dim() == 3 and x.is_floating_point()}
         inputs = tuple(_key(x) for x in both.values())
         if len(inputs) == len(set(inputs)) == 2:
-            return _Pair(id(owner.given), inputs)
+            return _TwoInputs(id(owner.given), inputs)
     return None
 
 
