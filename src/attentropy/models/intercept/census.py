@@ -148,8 +148,9 @@ class Census(TorchDispatchMode):
             self._kernel(func, name)
 
     def _slipped(self, weights: Tensor, args: tuple[Any, ...], how: str) -> None:
-        if STATE.held is None:
-            dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+        dim = args[1] if len(args) > 1 and isinstance(args[1], int) else -1
+        # over one key there is no choice to make
+        if STATE.held is None and weights.shape[dim] > 1:
             self.softmax(weights, Softmaxed(current(), how, span_of(weights, dim)))
 
     def _exp(self, x: Tensor, out: Tensor) -> None:

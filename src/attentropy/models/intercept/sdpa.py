@@ -38,7 +38,10 @@ from attentropy.models.record.model_masks import (
     from_table,
 )
 
-TORCHS_OWN = "torch.distributed.tensor.experimental._context_parallel._attention"
+TORCHS_OWN = (
+    "torch.distributed.tensor.experimental._context_parallel._attention",
+    "torch.distributed.tensor.experimental._attention",  # before torch 2.10
+)
 SPREAD = (
     "context_parallel of torch, where a rank has only some keys; "
     "at.steer(model, context_parallel=...) and at.ring_attend are exact"
@@ -271,8 +274,10 @@ def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
 
     It replaces the function, and gives what it calls tensors of a mesh: whichever came first.
     """
-    patched = getattr(sys.modules.get(TORCHS_OWN), "_replaced_functions", ())
-    return original in patched or (type(query) is not Tensor and hasattr(query, "device_mesh"))
+    replaced = [getattr(sys.modules.get(name), "_replaced_functions", ()) for name in TORCHS_OWN]
+    if any(original in one for one in replaced):
+        return True
+    return type(query) is not Tensor and hasattr(query, "device_mesh")
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:
