@@ -194,6 +194,6 @@ def test_other_families_against_eager_weights(make, cache):
 def test_assistants_are_refused_in_words():
     model = sdpa()
     with at.watch(model) as w:
-        model.generate(IDS[:1], prompt_lookup_num_tokens=2, **PLAIN)
+        model.generate(IDS[:1], prompt_lookup_num_tokens=2, **PLAIN | {"eos_token_id": 0})
     with pytest.raises(UnsupportedError, match="assisted decoding .* generate without it"):
         w.tokens()

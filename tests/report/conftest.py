@@ -18,6 +18,8 @@ FLAGS = [
 
 def _chromium() -> str | None:
     named = os.environ.get("ATTENTROPY_CHROMIUM")
+    if named == "none":
+        return None
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 

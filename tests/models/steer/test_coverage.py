@@ -18,6 +18,8 @@ from tests.models.zoo import build, inputs
 
 
 def longt5(kind):
+    if not transformers.T5Model._supports_sdpa:
+        pytest.skip("both halves of LongT5 attend by hand before transformers 5.15")
     config = transformers.LongT5Config(
         vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, local_radius=3,
         encoder_attention_type=kind,

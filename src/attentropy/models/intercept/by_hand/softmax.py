@@ -72,7 +72,8 @@ def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _is_matrix(x: Tensor, dim: Any) -> bool:
     if not isinstance(dim, int) or x.dim() < 2 or not x.is_floating_point() or not x.numel():
         return False
-    return dim % x.dim() >= x.dim() - 2 and x.shape[dim] > 1
+    # a decoder starts with one key; over one in other shapes, nobody attends
+    return dim % x.dim() >= x.dim() - 2 and (x.shape[dim] > 1 or x.dim() == 4)
 
 
 TAKEN = {id(one): (one, _tapped(one)) for one in (F.softmax, torch.softmax, torch.special.softmax)}
