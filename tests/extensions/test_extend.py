@@ -1,14 +1,18 @@
+import msgspec
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, UnsupportedError
-from attentropy.extensions import fitting
+from attentropy.extensions import extend as extending
+from attentropy.extensions.candidates import plan_of
+from attentropy.extensions.export import export
+from attentropy.extensions.fits import far_windows, temperatures
 from attentropy.extensions.record import ExtensionError, Record
 from attentropy.extensions.result import Extension
 from attentropy.lab.embedded import load_embedded, sample_bytes
-from tests.extensions.small_models import grouped_llama
+from tests.extensions.small_models import grouped_llama, words
 from tests.listeners import Heard
 
 BYTES = torch.tensor(list(sample_bytes()[:12000]))
@@ -21,7 +25,7 @@ def encode(text):
 @pytest.fixture(scope="module", autouse=True)
 def few_steps():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "STEPS", 2)
+        patch.setattr(temperatures, "STEPS", 2)
         yield
 
 
@@ -63,6 +67,49 @@ def test_a_stopped_extension_goes_on_where_it_was(embedded, tmp_path):
     assert again.outcomes[0].loss.after == pytest.approx(found.outcomes[0].loss.after, rel=1e-5)
     with pytest.raises(ExtensionError, match="of another model, length or text"):
         at.extend(load_embedded(), BYTES, to=500, done=done)
+
+
+def test_a_model_that_finds_passkeys_is_fitted_to_retrieval(tmp_path, monkeypatch):
+    """The small model finds none, so it is said to have found them inside of its range."""
+    model, heard = grouped_llama(), Heard()
+    own = extending.tried
+
+    def inside_found(setting, *args, **options):
+        one = own(setting, *args, **options)
+        lucky = setting.name == "untouched" and len(one.hits) == 10
+        return msgspec.structs.replace(one, hits=(True,) * 10) if lucky else one
+
+    monkeypatch.setattr(extending, "tried", inside_found)
+    monkeypatch.setattr(far_windows, "ROOM", 0)
+    monkeypatch.setattr(far_windows, "STEPS", 2)
+    ids = torch.randint(97, (5000,), generator=torch.Generator().manual_seed(0))
+    kept = []
+    found = at.extend(
+        model, ids, to=2048, trained=1024, texts=1, finalists=1, exported=True, encode=words,
+        listener=heard, keep=lambda record: kept.append(record.encoded()),
+    )  # fmt: skip
+    name = "fitted to retrieval x2"
+    assert {name, "YaRN x2", "truncated"} <= {one.name for one in found.outcomes}
+    assert any("worded alike" in note for note in found.record.notes)
+    assert heard.done == pytest.approx(heard.total, rel=0.25)
+    setting = found.record.candidate(name)
+    assert len(setting.rope.long_factor) == 4
+    plan = plan_of(setting, found.record.task)
+    handle = at.steer(model, plan)
+    with torch.no_grad():
+        want = model(ids[None, :700]).logits
+    handle.undo()
+    export(model, plan, tmp_path / "out")
+    with torch.no_grad():
+        got = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(ids[None, :700]).logits
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    (tmp_path / "extend.json").write_bytes(kept[-2])
+    stages = Heard()
+    at.extend(
+        model, ids, to=2048, trained=1024, texts=1, finalists=1, exported=True, encode=words,
+        done=Record.load(tmp_path / "extend.json"), listener=stages,
+    )  # fmt: skip
+    assert not any("step 1 of 2" in text for text in stages.stages), "it is not fitted again"
 
 
 def test_a_rotary_model_is_tried_chosen_and_exported(tmp_path):

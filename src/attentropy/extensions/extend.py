@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
-from attentropy.extensions import fitting, passkeys
+from attentropy.extensions import passkeys
 from attentropy.extensions.arguments import (
     LAST,
     check_length,
@@ -31,6 +31,8 @@ from attentropy.extensions.arguments import (
 )
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
+from attentropy.extensions.fits import far_windows, temperatures
+from attentropy.extensions.fits.far_windows import FarProbe
 from attentropy.extensions.passkeys import Encode, Haystack
 from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.record import ExtensionError, Record
@@ -39,10 +41,17 @@ from attentropy.extensions.screening import Probe, Screened
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.paired import paired
 from attentropy.models.progress import Listener, ReadingCost, counted
+from attentropy.models.rope import settings
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
 ENTROPY, PARABOLA, BACKWARD = 3, 5, 3  # passes: inside and two of a search; points; per step
+RETRIEVAL = "fitted to retrieval"
+FITTED_TO_PASSKEYS = (
+    "The candidate fitted to retrieval starts from YaRN. Its frequencies and temperatures were "
+    "fitted to passkeys in the calibration text; the passkeys that judge it are worded alike, but "
+    "have other texts, numbers and depths."
+)
 LEFT_OUT = (
     "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
     "clipped positions."
@@ -113,7 +122,7 @@ def extend(
     model.eval()
     try:
         work.screen(per_head=per_head)
-        work.try_all(finalists, exported=exported)
+        work.try_all(finalists, per_head=per_head, exported=exported)
     except (IndexError, RuntimeError, ValueError) as error:
         if isinstance(error, AttentropyError) or record.trials:
             raise
@@ -147,6 +156,7 @@ class _Extending:
         calibration = ids[: len(ids) // 4]
         if len(calibration) < self.task.to and kinds.why_unscaled(model) is not None:
             calibration = ids[: self.task.to]
+        self.calibration = calibration
         self.probe = Probe.of(model, self.task, calibration, last=record.last, begin=begin)
         starts = torch.linspace(len(ids) // 4, len(ids) - self.task.to, texts).long().tolist()
         self.texts = [ids[start : start + self.task.to] for start in starts]
@@ -190,19 +200,19 @@ class _Extending:
         """The best positions with factors that hold the entropy, and with one temperature."""
         self.listener.stage(f"entropy of {best.name}")
         with self._probing(ENTROPY, self.probe.fit):
-            held = fitting.entropy_held(best, self.model, self.probe.fit)
+            held = temperatures.entropy_held(best, self.model, self.probe.fit)
         assert held.heads is not None
-        start = fitting.typical(held.heads)
+        start = temperatures.typical(held.heads)
         self.listener.stage(f"temperature of {best.name}")
         with self._probing(PARABOLA, self.probe.fit):
-            return held, fitting.one_for_all(best, self.model, self.probe.fit, start=start)
+            return held, temperatures.one_for_all(best, self.model, self.probe.fit, start=start)
 
     def _fitted_per_head(self, best: Setting, one: Setting) -> Setting:
         """The best positions with a temperature for each head, from one for all."""
         name = f"{best.name}, temperature per head"
         tell, row = self.listener.stage, self.probe.on(self.probe.rows[:1])
-        with self._probing(BACKWARD * fitting.STEPS, row):
-            return fitting.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
+        with self._probing(BACKWARD * temperatures.STEPS, row):
+            return temperatures.one_per_head(one, self.model, self.probe.fit, name=name, tell=tell)
 
     def _screen(self, candidates: list[Setting]) -> dict[str, Tensor]:
         """Probe what the record lacks; the losses of stretches by name."""
@@ -235,13 +245,49 @@ class _Extending:
         for start in range(0, len(items), self.team.size):
             yield items[start : start + self.team.size]
 
-    def try_all(self, finalists: int, *, exported: bool) -> None:
+    def _fit_to_retrieval(self, *, per_head: bool, exported: bool) -> list[Setting]:
+        """Frequencies and temperatures by passkeys in the calibration text; [] if it cannot be."""
+        name = f"{RETRIEVAL} x{self.task.to / self.task.trained:.4g}"
+        if name not in self._names() and self._retrieves(exported=exported):
+            found = self.team.of_first(lambda: self._fitted_to_retrieval(name, shared=not per_head))
+            self._screen([found])
+            self.record.note(FITTED_TO_PASSKEYS)
+        return [one for one in self.record.candidates if one.name == name]
+
+    def _retrieves(self, *, exported: bool) -> bool:
+        """Can something be fitted to retrieval, and be exported if that is asked for?"""
+        if len(self.calibration) < far_windows.WINDOW:
+            return False
+        if far_windows.why_not(self.model, self.task, self.encode) is not None:
+            return False
+        return not exported or why_no_factors(self.model, self.task.layers) is None
+
+    def _fitted_to_retrieval(self, name: str, *, shared: bool) -> Setting:
+        assert self.encode is not None
+        rope = settings.yarn(trained=self.task.trained, to=self.task.to)
+        base = Setting(name=name, rope=rope)
+        seeds = range(far_windows.STEPS)
+        probe = FarProbe.of(self.calibration, self.encode, self.task, seeds, begin=self.begin)
+        tokens = sum(len(window.ids) for window in probe.windows)
+        with counted(self.model, self.listener, work=self._fit_cost(), tokens=tokens):
+            return far_windows.fitted(
+                base, self.model, probe, name=name, waves=True, shared=shared,
+                tell=self.listener.stage,
+            )  # fmt: skip
+
+    def _fit_cost(self) -> int:
+        """The cost of a fit to retrieval: each step reads one window and goes back."""
+        return BACKWARD * far_windows.STEPS * self._read(far_windows.WINDOW)
+
+    def try_all(self, finalists: int, *, per_head: bool, exported: bool) -> None:
         """Read a third of the texts with all of the shortlist, the others with the best of it."""
         haystacks = self._haystacks()
+        found = [one for one in haystacks if one.questions]
+        fitted = self._fit_to_retrieval(per_head=per_head, exported=exported) if found else []
         first = max(1, len(haystacks) // 3)
         shortlist = self._shortlist(finalists, exported=exported)
         always = [Setting(name=TRUNCATED, truncated=True), Setting(name=UNTOUCHED)]
-        self._try([*always, *shortlist], haystacks, range(first))
+        self._try([*always, *shortlist, *fitted], haystacks, range(first))
         so_far = [trial for trial in self.record.trials if trial.window < first]
         race = msgspec.structs.replace(self.record, trials=so_far)
         chosen = Extension(race, self.model, exported=exported).leaders(finalists)
@@ -250,7 +296,8 @@ class _Extending:
 
     def _shortlist(self, count: int, *, exported: bool) -> list[Setting]:
         """The best of each family by the probe, YaRN as published, and what no probe can judge."""
-        probed = [self.record.candidate(name) for name in self._ranked() if name != UNTOUCHED]
+        names = (name for name in self._ranked() if name != UNTOUCHED)
+        probed = [self.record.candidate(name) for name in names if RETRIEVAL not in name]
         others = [*kinds.clipping(self.model, self.task), *kinds.windows(self.task)]
         if exported:
             why = why_no_factors(self.model, self.task.layers)
@@ -333,12 +380,15 @@ class _Extending:
         fits = (ENTROPY + PARABOLA) * self._probed(self.probe.fit)
         if per_head:
             row = self.probe.on(self.probe.rows[:1])
-            fits += BACKWARD * fitting.STEPS * self._probed(row)
+            fits += BACKWARD * temperatures.STEPS * self._probed(row)
         fitted = any("fitted" in name for name in self._names())
         short = max(0, probed) * self._probed(self.probe.judge) + (0 if fitted else fits)
         others = 0 if exported else len(kinds.clipping(model, task)) + len(kinds.windows(task))
         first, texts = max(1, len(self.texts) // 3), len(self.texts)
-        families = min(finalists, positions) + (positions > 0) + 1
+        retrieves = self._retrieves(exported=exported)
+        if retrieves and not any(RETRIEVAL in name for name in self._names()):
+            short += self._fit_cost() + self._probed(self.probe.judge)
+        families = min(finalists, positions) + (positions > 0) + 1 + retrieves
         reads = first * (1 + families + others) + (texts - first) * finalists
         whole = max(0, reads - sum(one.candidate != TRUNCATED for one in record.trials))
         cut = texts - len(record.of(TRUNCATED)) + (record.inside is None)

@@ -34,7 +34,7 @@ from attentropy.models.intercept import (
     sdpa,
     tracking,
 )
-from attentropy.models.intercept.arguments import PADDED, names_of
+from attentropy.models.intercept.arguments import TELLING, names_of
 from attentropy.models.intercept.by_hand import softmax
 from attentropy.models.intercept.candidates import device_of, is_compiled
 from attentropy.models.intercept.census import slip_of
@@ -275,7 +275,7 @@ class Watch:
         cross = candidates.looks_like_cross(name, module)
         kind: Any = type(module)
         names, is_model = names_of(kind), candidates.is_transformers(module)
-        told = is_model or not {"attention_mask", *PADDED}.isdisjoint(names)
+        padding = tuple(one for one in TELLING if is_model or one in names)
         owner = Owner(
             name,
             self.recorder,
@@ -283,7 +283,7 @@ class Watch:
             names=names,
             is_model=is_model,
             is_cut=candidates.is_cut(module),
-            tells_padding=told,
+            padding=padding,
             known=repeated.known_of(module),
         )
         attends = candidates.looks_like_attention(name, module)

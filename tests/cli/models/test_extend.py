@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import attentropy as at
 from attentropy.cli import main
-from attentropy.extensions import fitting
+from attentropy.extensions.fits import temperatures
 from attentropy.extensions.record import Record
 from tests.extensions.small_models import grouped_llama
 
@@ -17,7 +17,7 @@ FAST = ("--windows", "3", "--finalists", "1", "--no-per-head")
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fitting, "STEPS", 1)
+    monkeypatch.setattr(temperatures, "STEPS", 1)
 
     def run(*arguments):
         return CliRunner().invoke(main, ["extend", *map(str, arguments)], catch_exceptions=True)

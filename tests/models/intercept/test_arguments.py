@@ -194,3 +194,27 @@ def test_queries_and_keys_of_other_lengths_are_cross():
     with at.watch(model) as w:
         model(query=torch.randn(2, 1, 3, 8), key=torch.randn(2, 1, 7, 8))
     assert {(row.kind, row.phase) for row in w.heads()} == {("cross", "forward")}
+
+
+class Cached(nn.Module):
+    """Attention over all tokens so far, in a layer that is given the last."""
+
+    def __init__(self):
+        super().__init__()
+        self.past = torch.zeros(2, 0, 8)
+
+    def forward(self, x):
+        self.past = torch.cat([self.past, x], 1)
+        return F.scaled_dot_product_attention(x[:, None], self.past[:, None], self.past[:, None])
+
+
+@torch.no_grad()
+def test_the_second_token_continues_a_cache():
+    model = Cached()
+    with at.watch(model) as w:
+        for token in X[:, :3].split(1, 1):
+            model(token)
+    assert {(row.kind, row.phase, row.rows) for row in w.heads()} == {
+        ("self", "forward", 0),
+        ("self", "step", 4),
+    }

@@ -12,6 +12,7 @@ from attentropy.models.intercept.candidates import (
     Structure,
     device_of,
     heads_of,
+    is_plain,
     looks_like_attention,
     looks_like_cross,
     may_attend,
@@ -32,6 +33,81 @@ class Own(nn.Module):
 def test_leaves_of_torch_are_left_out():
     net = nn.Sequential(Block(), Own(), nn.Linear(2, 2), nn.MultiheadAttention(4, 2))
     assert [name for name, _ in may_attend(net)] == ["", "0", "1", "3"]
+
+
+class FeedForward(nn.Module):
+    def __init__(self, act=None):
+        super().__init__()
+        self.up, self.down, self.act, self.scale = nn.Linear(2, 4), nn.Linear(4, 2), act, 2.0
+
+    def forward(self, x):
+        return self._out(torch.relu(self.up(x)) if self.act is None else self.act(self.up(x)))
+
+    def _out(self, x):
+        return self.down(x) * self.scale
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.to(torch.float32).pow(2).mean(-1, keepdim=True))
+
+
+class Hidden(FeedForward):
+    """Attends in a method that its forward calls."""
+
+    def _out(self, x):
+        return torch.softmax(x @ x.mT, -1) @ self.down(x)
+
+
+class Called(FeedForward):
+    def __call__(self, x):
+        return torch.softmax(x @ x.mT, -1) @ super().__call__(x)
+
+
+class Listed(FeedForward):
+    def forward(self, x):
+        return sum(f(x) for f in (self.up, self.down))
+
+
+def with_forward():
+    """A module whose forward was replaced."""
+    module = FeedForward()
+    module.forward = lambda x: torch.softmax(x @ x.mT, -1) @ x
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "plain"),
+    [
+        (FeedForward(), True),
+        (FeedForward(nn.GELU()), True),
+        (FeedForward(torch.sigmoid), True),
+        (Norm(), True),
+        (FeedForward(nn.Softmax(-1)), False),
+        (FeedForward(torch.softmax), False),
+        (FeedForward(FeedForward(Hidden())), False),
+        (Hidden(), False),
+        (Called(), False),
+        (Listed(), False),
+        (with_forward(), False),
+        (nn.MultiheadAttention(4, 2), False),
+        (Own(), False),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, nn.Module) else "",
+)
+def test_code_shows_what_cannot_attend(module, plain):
+    assert is_plain(module) == plain
+
+
+def test_plain_parts_are_not_followed_but_layers_and_what_is_named_attention_are():
+    net = nn.ModuleDict({"norm": Norm(), "mlp": Hidden(), "attn": Norm()})
+    net["layers"] = nn.ModuleList([FeedForward(), Norm()])
+    names = [name for name, _ in may_attend(net)]
+    assert names == ["", "mlp", "attn", "layers", "layers.0", "layers.1"]
 
 
 def changes():

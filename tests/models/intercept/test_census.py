@@ -165,3 +165,72 @@ def test_compiled_functions_inside_of_a_model_run():
     with at.watch(model):
         assert torch.equal(model(X), plain)
     torch._dynamo.reset()
+
+
+class Crossed(nn.Module):
+    """Attention over what it is given; `how` says from which inputs queries and keys come."""
+
+    def __init__(self, how, *, by_hand=False):
+        super().__init__()
+        self.how, self.by_hand = how, by_hand
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, y):
+        one, other = {"cross": (x, y), "self": (x, x), "places": (x + y, x + y)}[self.how]
+        q, k = (
+            f(z).unflatten(-1, (2, 4)).transpose(1, 2) for f, z in ((self.q, one), (self.k, other))
+        )
+        if self.by_hand:
+            return torch.softmax(q @ k.mT / 2, -1) @ k
+        return F.scaled_dot_product_attention(q, k, k)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(
+    ("how", "kind"), [("cross", "cross"), ("self", "self"), ("places", "self")]
+)
+@torch.no_grad()
+def test_keys_that_are_computed_from_another_input_are_cross(how, kind, by_hand):
+    model, x, y = Crossed(how, by_hand=by_hand), torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    with at.watch(model) as w:
+        for _ in range(3):
+            model(x, y)
+    assert {row.kind for row in w.heads()} == {kind}
+    assert {row.rows for row in w.heads()} == {36}
+
+
+class Inner(nn.Module):
+    def forward(self, q, k, v):
+        q, k, v = (z.unflatten(-1, (2, 4)).transpose(1, 2) for z in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class Outer(nn.Module):
+    """Projects one input, or two, for a module that is given queries, keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.q, self.kv = Inner(), nn.Linear(8, 8), nn.Linear(8, 16)
+
+    def forward(self, x, y):
+        return self.inner(self.q(x), *self.kv(y).chunk(2, -1))
+
+
+@torch.no_grad()
+def test_what_is_given_queries_keys_and_values_tells_nothing():
+    x, y = torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    for other, kind in ((x, "self"), (y, "cross")):
+        model = Outer()
+        with at.watch(model) as w:
+            model(x, other)
+        assert {row.kind for row in w.heads()} == {kind}
+
+
+@torch.no_grad()
+def test_a_softmax_by_hand_with_rows_that_see_nothing_is_named():
+    past = torch.ones(6, 6).tril(-1).bool()
+    model = nn.Sequential(Attends(), Weighs(lambda s: by_hand(s.masked_fill(~past, -torch.inf))))
+    w = at.watch(model).start()
+    model(X)
+    with pytest.warns(RuntimeWarning, match=r"nothing was recorded of 1 \(exp"):
+        w.stop()

@@ -30,6 +30,13 @@ DEPTH = {
     "neck_hidden_sizes": [16, 32, 64, 64],
     "fusion_hidden_size": 32,
 }
+STAGES = {"encoder_in_channels": [32, 64, 64], "decoder_in_channels": [64, 64, 64]}
+START = {"vision_start_token_id": 120, "audio_start_token_id": 119}
+# Classes that stand for an architecture whose first ones take parts of its configuration.
+CLASSES = {
+    "musicgen": "MusicgenForConditionalGeneration",
+    "musicgen_melody": "MusicgenMelodyForConditionalGeneration",
+}
 # Fields of configurations, by the type of the model.
 FIELDS = {
     "informer": SERIES,
@@ -74,17 +81,99 @@ FIELDS = {
     },
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8}},
     "blt": {"encoder_hash_byte_group_vocab": 64},
-    "step3p7_text": {"sliding_window": 6},
-    "step3p7": {"sliding_window": 6},
-    "align_vision_model": {"hidden_dim": LEAVE},
-    "vitpose_backbone": {"image_size": [64, 48], "part_features": 16},
+    "step3p5": {"sliding_window": 6},
+    "lw_detr": {"projector_scale_factors": [1.0]},
+    "align": {"projection_dim": LEAVE},
+    "align_vision_model": {
+        "hidden_dim": LEAVE,
+        "depth_coefficient": 1.0,
+        "num_block_repeats": [1] * 7,
+    },
+    "vitpose_backbone": {"image_size": [64, 48], "part_features": 16, "num_experts": 1},
+    "hgnet_v2": {
+        "stem_channels": [3, 16, 16],
+        "stage_in_channels": [16, 16, 32, 64],
+        "stage_mid_channels": [8, 8, 16, 16],
+        "stage_out_channels": [16, 32, 64, 64],
+        "stage_numb_of_layers": [1] * 4,
+    },
+    "rt_detr": STAGES,
+    "rt_detr_v2": STAGES,
+    "d_fine": STAGES,
+    "deimv2": STAGES,
+    "pp_doclayout_v2": STAGES,
+    "pp_doclayout_v3": STAGES,
+    "pp_doclayout_v4": STAGES,
+    "pvt": {"num_encoder_blocks": LEAVE},
+    "vitmatte": {"fusion_hidden_sizes": [16, 32, 64, 64]},
+    "t5gemma2_text": {"dropout_rate": 0.0},
+    "qwen2_5_omni_thinker": START,
+    "qwen3_omni_moe_thinker": START,
+    "ernie4_5_vl_moe_text": {
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "mrope_section": [3, 3, 2],
+        }
+    },
+    "sam2_hiera_det_model": {
+        "hidden_size": 16,
+        "image_size": [128, 128],
+        "embed_dim_per_stage": [16, 32, 64, 128],
+        "num_attention_heads_per_stage": [1, 2, 4, 8],
+        "blocks_per_stage": [1, 2, 3, 2],
+        "window_size_per_stage": [8, 4, 8, 4],
+        "global_attention_blocks": [4],
+    },
+    "sam2_vision_model": {
+        "backbone_channel_list": [128, 64, 32, 16],
+        "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
+    },
+    "seggpt": {
+        "image_size": [128, 64],
+        "pretrain_image_size": 64,
+        "intermediate_hidden_state_indices": [0, 1],
+        "merge_index": 0,
+        "decoder_hidden_size": 16,
+    },
+    "perception_lm": {
+        "projector_pooling_ratio": 1,
+        "vision_config": {
+            "model_type": "timm_wrapper",
+            "architecture": "vit_pe_core_large_patch14_336",
+            "model_args": {
+                "embed_dim": 64,
+                "img_size": (28, 28),
+                "depth": 2,
+                "num_heads": 4,
+                "global_pool": "",
+                "use_post_transformer_norm": False,
+                "init_values": 0.1,
+                "ref_feat_shape": (2, 2),
+            },
+        },
+    },
     "moonshine_streaming": {"num_key_value_heads": 4},
     "instructblipvideo": {"video_token_index": 125},
     "janus_vqgan": {"base_channels": 32},
     "emu3_vqgan": {"base_channels": 32},
     "depth_anything": DEPTH,
     "prompt_depth_anything": DEPTH,
-    "tvp": {"max_img_size": 64},
+    "tvp": {"max_img_size": 64, "visual_prompt_size": 8, "num_frames": 2},
+    "sam2_prompt_encoder": {"image_size": 128},
+    "superpoint": {"descriptor_decoder_dim": 64},
+    "paligemma": {
+        "text_config": {
+            "model_type": "gemma",
+            "vocab_size": 128,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+        }
+    },
 }
 
 
@@ -163,6 +252,36 @@ def _patched(config):
     }
 
 
+def _paligemma(config):
+    """As many image tokens as there are patches, before a text."""
+    images = torch.full((2, 16), config.image_token_id)
+    tokens = torch.cat([images, ids(2, 6)], 1)
+    return {
+        "input_ids": tokens,
+        "attention_mask": torch.ones_like(tokens),
+        "token_type_ids": torch.zeros_like(tokens),
+        "pixel_values": torch.rand(2, 3, 64, 64),
+    }
+
+
+def _perception(config):
+    tokens = torch.cat([torch.full((2, 4), config.image_token_id), ids(2, 6)], 1)
+    return {
+        "input_ids": tokens,
+        "attention_mask": torch.ones_like(tokens),
+        "pixel_values": torch.rand(2, 1, 3, 28, 28),
+    }
+
+
+def _glm4v(config):
+    width = config.in_channels * config.temporal_patch_size * config.patch_size**2
+    return {"hidden_states": torch.rand(32, width), "grid_thw": torch.tensor([[1, 4, 4]] * 2)}
+
+
+def _sam2(config):
+    return {"pixel_values": torch.rand(1, 3, 128, 128), "input_points": torch.rand(1, 1, 2, 2) * 99}
+
+
 # Inputs, by the type of the model: functions of its configuration.
 INPUTS = {
     "dia": lambda config: {
@@ -210,6 +329,18 @@ INPUTS = {
     "qwen3_omni_moe_thinker": _heard,
     "minicpm_ocr_vision": _patched,
     "minicpmv4_7_vision": _patched,
+    "superglue": lambda config: {"pixel_values": torch.rand(1, 2, 3, 64, 64)},
+    "paligemma": _paligemma,
+    "perception_lm": _perception,
+    "sam2": _sam2,
+    "sam2_vision_model": lambda config: {"pixel_values": torch.rand(1, 3, 128, 128)},
+    "sam2_hiera_det_model": lambda config: {"pixel_values": torch.rand(1, 3, 128, 128)},
+    "seggpt": lambda config: {
+        name: torch.rand(2, 3, 64, 64)
+        for name in ("pixel_values", "prompt_pixel_values", "prompt_masks")
+    },
+    "glm4v_vision": _glm4v,
+    "glm4v_moe_vision": _glm4v,
     "lightglue": lambda config: {"pixel_values": torch.rand(2, 2, 3, 64, 64)},
     "efficientloftr": lambda config: {"pixel_values": torch.rand(1, 2, 1, 64, 64)},
     "instructblipvideo": lambda config: {

@@ -59,13 +59,22 @@ STATE = (
 )
 
 
+ALL = (
+    "All records were made with one state of the code, named by a hash of the sources that watch, "
+    "steer and measure (`runner.state`):"
+)
+
+
 def states(records, now):
     """How many records were made with which state of the code, in words."""
     counts = Counter(f"`{r['state']}`" if r.get("state") else EARLIER for r in records)
+    if len(counts) == 1:
+        (name,) = counts
+        same = "that of this tree" if name == f"`{now}`" else f"and that of this tree is `{now}`"
+        return f"{ALL} {name}, {same}."
     told = [f"{counts.pop(f'`{now}`', 0)} with that of this tree, `{now}`"]
     told += [f"{count} with {name}" for name, count in counts.most_common()]
-    whole = "" if len(told) == 1 else " No whole census has run on one state."
-    return f"{STATE}{', '.join(told)}.{whole}"
+    return f"{STATE}{', '.join(told)}. No whole census has run on one state."
 
 
 EARLIER = "one of a day before, whose name was not kept"

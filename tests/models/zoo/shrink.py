@@ -163,10 +163,20 @@ def _shrunk(config, level, tokens):
     variants.append({k: v for k, v in changes.items() if not re.fullmatch(r"num_.*layers", k)})
     for variant in variants[:-1]:
         try:
-            return type(config)(**variant)
+            return _with_stages(config, variant)
         except Exception:
             continue
-    return type(config)(**variants[-1])
+    return _with_stages(config, variants[-1])
+
+
+def _with_stages(config, fields):
+    """A configuration with some fields, whose stages come out as those of the large one do."""
+    made, out = type(config)(**fields), getattr(config, "out_features", None)
+    names = getattr(made, "stage_names", [])[1:]
+    if not out or not names or "out_features" in fields or "out_indices" in fields:
+        return made
+    kept = out if set(out) <= set(names) else names[-len(out) :]
+    return type(config)(**fields, out_features=list(kept))
 
 
 def _changes(config, level, tokens):

@@ -254,6 +254,13 @@ def test_the_page_counts_and_lists():
     assert "2 of &#60;x&#62;" in text
 
 
+def test_the_page_names_the_one_state_of_its_records():
+    records = [{"state": "0123abcd"}] * 2
+    assert page.states(records, "0123abcd").endswith(": `0123abcd`, that of this tree.")
+    assert page.states(records, "f").endswith(": `0123abcd`, and that of this tree is `f`.")
+    assert "No whole census" in page.states([*records, {"state": "f"}], "f")
+
+
 @pytest.mark.slow
 def test_every_architecture(tmp_path):
     """ATTENTROPY_ZOO names a cache to go on with."""

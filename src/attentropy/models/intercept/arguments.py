@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.kernels.tracing import traced
+from attentropy.models.intercept.census import is_apart
 from attentropy.models.intercept.tracking import STATE, owner_of
 
 if TYPE_CHECKING:
     from attentropy.models.record.accumulators import Owner
 
 PADDED = ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask")
+TELLING = (*PADDED, "attention_mask")
 ELSEWHERE = (
     "encoder_hidden_states",
     "key_value_states",
@@ -71,10 +73,13 @@ def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor
     """
     for module in reversed(STATE.running):
         owner = owner_of(module)
-        if owner is None or not owner.tells_padding:
+        if owner is None or not owner.padding:
             continue
         if not (cross and isinstance(module, nn.MultiheadAttention)):
-            told, real = _remembered(owner, batch, queries, step=step)
+            mask = _padding_mask(owner)
+            told, real = (
+                (False, None) if mask is None else _real(owner, *mask, batch, queries, step)
+            )
             if told:
                 return real
         if owner.is_model and argument(owner, "attention_mask") is None:
@@ -82,34 +87,37 @@ def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor
     return None
 
 
-def _remembered(
-    owner: "Owner", batch: int, queries: int, *, step: bool
-) -> tuple[bool, Tensor | None]:
-    """Does a module tell padding, and the queries that are none; worked out once for all layers."""
-    sizes = batch, queries, step
-    if torch.compiler.is_compiling() or sizes not in owner.real:
-        real = _real(owner)
-        fitted = None if real is None else _fitted(real, batch, queries, step=step)
-        if fitted is not None and _is_all(fitted):
-            fitted = None
-        if torch.compiler.is_compiling():
-            return real is not None, fitted
-        owner.real[sizes] = real is not None, fitted
-    found: tuple[bool, Tensor | None] = owner.real[sizes]
-    return found
-
-
-def _real(owner: "Owner") -> Tensor | None:
-    """Tokens [B,N] that are not padding, according to the arguments of one module."""
-    if all(x.dim() != 2 for x in _tensors(owner)):
-        return None
-    for name in PADDED:
+def _padding_mask(owner: "Owner") -> tuple[str, Tensor] | None:
+    """The mask [B,N] that can show one module which tokens are padding, and its name."""
+    for name in owner.padding:
         mask = argument(owner, name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
-            return ~mask if mask.dtype == torch.bool else mask == 0
-    mask = argument(owner, "attention_mask")
-    if not isinstance(mask, Tensor) or mask.dim() != 2:
-        return None
+            return name, mask
+    return None
+
+
+def _real(
+    owner: "Owner", name: str, mask: Tensor, batch: int, queries: int, step: bool
+) -> tuple[bool, Tensor | None]:
+    """Whether a mask shows padding, and the queries that are not; found once for all layers."""
+    sizes = batch, queries, step
+    compiling = torch.compiler.is_compiling()
+    if not compiling and sizes in owner.real:
+        known: tuple[bool, Tensor | None] = owner.real[sizes]
+        return known
+    real = _tokens(owner, name, mask)
+    fitted = None if real is None else _fitted(real, batch, queries, step=step)
+    if fitted is not None and _is_all(fitted):
+        fitted = None
+    if not compiling:
+        owner.real[sizes] = real is not None, fitted
+    return real is not None, fitted
+
+
+def _tokens(owner: "Owner", name: str, mask: Tensor) -> Tensor | None:
+    """Tokens [B,N] that are not padding; None if the mask does not show them."""
+    if name in PADDED:
+        return ~mask if mask.dtype == torch.bool else mask == 0
     return None if not owner.is_model and _is_added(mask) else mask != 0
 
 
@@ -162,18 +170,20 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     given = [x for x in _tensors(owner) if _is_sequence(x)]
     if queries == keys and len(given) == 1 and given[0].shape[1] == keys:
         return False  # there is no other input
-    lengths = [x.shape[-2] for x in _both(owner)]
-    if lengths == [queries, keys] and queries != keys:
+    if queries != keys and [x.shape[-2] for x in _both(owner)] == [queries, keys]:
         return True
     for name in ELSEWHERE:
         other = argument(owner, name)
         if _is_sequence(other) and other is not given[0] and other.shape[1] == keys:
             return True
-    known = {x.shape[1] for x in given}
-    if queries not in known:
+    lengths = [x.shape[1] for x in given]
+    if queries not in lengths:
         return None
+    if queries == keys:
+        return bool(is_apart(module))
+    lengths.remove(queries)
     # keys of another length are those of another input, or of both inputs side by side
-    return keys != queries and bool(known & {keys, keys - queries})
+    return keys in lengths or keys - queries in lengths
 
 
 def own_lengths() -> set[int]:

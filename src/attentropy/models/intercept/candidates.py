@@ -5,10 +5,13 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from inspect import getattr_static
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 _WRAPPERS = re.compile(
@@ -17,7 +20,24 @@ _WRAPPERS = re.compile(
 _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|encoder_attention", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 HEADS_DIMENSION = "tp"  # of a mesh along which processes share heads
-_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead")
+_PLAIN = frozenset(
+    (
+        nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.Dropout, nn.Identity, nn.LayerNorm,
+        nn.RMSNorm, nn.GroupNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid,
+    )
+)  # fmt: skip
+_ACTIVATIONS = (F.relu, F.gelu, F.silu, torch.tanh, torch.sigmoid)
+# names in code that neither attend nor normalise weights
+_HARMLESS = frozenset(
+    (
+        "torch", "nn", "functional", "F", "Tensor", "to", "dtype", "device", "float", "float32",
+        "type_as", "pow", "mean", "square", "var", "sqrt", "rsqrt", "shape", "size", "view",
+        "reshape", "transpose", "contiguous", "chunk", "cat", "add", "mul", "linear",
+        "layer_norm", "rms_norm", "dropout", "training", "relu", "gelu", "silu", "tanh",
+        "sigmoid",
+    )
+)  # fmt: skip
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +46,7 @@ class Structure:
 
     Attributes:
         named: names and modules that may call attention themselves: all but torch's own leaves,
-            compiled wrappers and TorchScript.
+            compiled wrappers, TorchScript, and modules whose code shows that they do not attend.
         kinds: classes of all modules.
     """
 
@@ -102,6 +122,9 @@ def _walk(model: nn.Module) -> tuple[list[Any], list[nn.Module]]:
 def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Names and modules that may call attention themselves, in the order of the model.
 
+    Left out are torch's own leaves, and norms and feed-forward parts whose code shows that they do
+    not attend; numbered ones are not, as coverage tells of layers without attention.
+
     Args:
         model: any module.
     """
@@ -109,8 +132,59 @@ def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         if hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule):
             continue
         leaf = next(module.children(), None) is None
-        if not leaf or not type(module).__module__.startswith("torch.nn.modules"):
+        if leaf and type(module).__module__.startswith("torch.nn.modules"):
+            continue
+        part = name.rpartition(".")[2]
+        if not part or part.isdigit() or looks_like_attention(name, module) or not is_plain(module):
             yield plain_name(name), module
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Does a module only apply norms, products with weights and activations, as its code shows?
+
+    Every name in the code of its forward must be known to have nothing to do with attention.
+
+    >>> is_plain(nn.Linear(2, 2)), is_plain(nn.MultiheadAttention(2, 1)), is_plain(nn.Softmax(-1))
+    (True, False, False)
+
+    Args:
+        module: any module.
+    """
+    kind: Any = type(module)
+    if kind in _PLAIN:
+        return True
+    names = None if "forward" in vars(module) else _unknown_names(kind)
+    return names is not None and all(_is_harmless(module, name) for name in names)
+
+
+def _is_harmless(module: nn.Module, name: str) -> bool:
+    """Is an attribute of a module a weight, a number, a setting, or a module that is plain?"""
+    if name in module._parameters or name in module._buffers:
+        return True
+    if name in module._modules:
+        part = module._modules[name]
+        return part is None or is_plain(part)
+    value = vars(module).get(name, nn.Module)
+    return isinstance(value, int | float | str | None) or any(value is one for one in _ACTIVATIONS)
+
+
+@cache
+def _unknown_names(kind: Any) -> frozenset[str] | None:
+    """Names in the code of a class that may not be harmless; None if it cannot be read."""
+    if kind.__call__ is not nn.Module.__call__ or kind.__module__.startswith("torch.nn.modules"):
+        return None
+    unknown, todo, read = set[str](), ["forward"], set[str]()
+    while todo:
+        name = todo.pop()
+        method = getattr_static(kind, name, None)
+        code = getattr(method, "__code__", None)
+        if code is None or code.co_freevars or any(isinstance(x, CodeType) for x in code.co_consts):
+            return None
+        read.add(name)
+        for used in set(code.co_names) - _HARMLESS - read:
+            own = getattr_static(kind, used, None)
+            todo.append(used) if isinstance(own, FunctionType) else unknown.add(used)
+    return frozenset(unknown)
 
 
 def plain_name(name: str) -> str:

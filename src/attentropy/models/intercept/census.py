@@ -3,14 +3,15 @@
 Functions that are bound early, or that compute a softmax in other ways, avoid the patches. The
 first forward pass of each kind therefore runs under a Census, which sees the operators of torch. It
 finds attention that was not recorded, and follows the weights of each softmax: those that are never
-summed over keys in a matrix product are not attention.
+summed over keys in a matrix product are not attention. Of a module that is given two
+sequences it finds out whether queries and keys are computed from the same one.
 """
 
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attentropy.models.intercept.tracking import STATE, current
+from attentropy.models.intercept.tracking import STATE, current, owner_of
 
 PRODUCTS = {"bmm": 0, "mm": 0, "baddbmm": 1, "addmm": 1}  # place of the first factor
 SOFTMAX = ("_softmax", "_safe_softmax")
@@ -36,6 +37,8 @@ ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attent
 
 Sinks = tuple[int, int]
 """Numbers of columns in front of the keys, and behind them."""
+Sources = frozenset[tuple[int, int]]
+"""Calls of modules by number, each with the place of one of its two inputs."""
 
 
 @dataclass(eq=False)
@@ -93,6 +96,7 @@ class Census(TorchDispatchMode):
         self._marks: dict[int, tuple[StorageWeakRef, dict[Softmaxed, int]]] = {}
         self._logs: dict[int, tuple[StorageWeakRef, str]] = {}
         self._joined: dict[int, tuple[StorageWeakRef, Sinks]] = {}
+        self._sources: dict[int, tuple[StorageWeakRef, Sources]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -127,6 +131,9 @@ class Census(TorchDispatchMode):
         result = out[0] if isinstance(out, tuple | list) and out else out
         if not isinstance(result, Tensor):
             return
+        pair = _pair()
+        if pair is not None:
+            self._follow(pair, name, args, result)
         if name in SOFTMAX:
             self._slipped(result, args, "a softmax bound early")
         elif name == "_log_softmax":
@@ -137,7 +144,7 @@ class Census(TorchDispatchMode):
             self._product(args[PRODUCTS[name] :][:2])
         elif name in CARRY:
             self._carry(name, args, result)
-        elif any(part in name for part in ATTENTION) and "backward" not in name:
+        elif _is_kernel(name):
             self._kernel(func, name)
 
     def _slipped(self, weights: Tensor, args: tuple[Any, ...], how: str) -> None:
@@ -200,6 +207,27 @@ class Census(TorchDispatchMode):
         known = self._joined.get(_key(logits))
         return (0, 0) if known is None else known[1]
 
+    def _follow(self, pair: "_TwoInputs", name: str, args: tuple[Any, ...], out: Tensor) -> None:
+        """Follow two inputs to the queries and keys of the running module."""
+        given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+        sources = [self._sources_of(pair, x) for x in given]
+        is_product = name in PRODUCTS and not any(isinstance(x, nn.Parameter) for x in given)
+        module = current()
+        if module is not None and module not in _apart and (is_product or _is_kernel(name)):
+            first, second = sources[PRODUCTS.get(name, 0) :][:2]
+            if first and second:
+                _apart[module] = first.isdisjoint(second)
+        ref = StorageWeakRef(out.untyped_storage())
+        self._sources[_key(out)] = ref, frozenset[tuple[int, int]]().union(*sources)
+
+    def _sources_of(self, pair: "_TwoInputs", x: Tensor) -> Sources:
+        """From which of the two inputs a tensor is computed."""
+        key = _key(x)
+        if key in pair.inputs:
+            return frozenset(((pair.call, pair.inputs.index(key)),))
+        _, sources = self._sources.get(key, (None, frozenset[tuple[int, int]]()))
+        return frozenset(one for one in sources if one[0] == pair.call)
+
     def _is_exp(self, x: Tensor) -> bool:
         known = self._logs.get(_key(x))
         return known is not None and known[1] == "exp"
@@ -226,6 +254,37 @@ class Census(TorchDispatchMode):
         return {} if known is None else known[1]
 
 
+class _TwoInputs(NamedTuple):
+    """The two sequences that a running module is given.
+
+    Attributes:
+        call: number of its call.
+        inputs: storages of the two.
+    """
+
+    call: int
+    inputs: tuple[int, ...]
+
+
+def _pair() -> _TwoInputs | None:
+    """The inputs of the innermost running module that has two, not queries, keys and values."""
+    for module in reversed(STATE.running):
+        owner = owner_of(module)
+        if owner is None:
+            continue
+        args, kwargs = owner.given
+        given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        both = {id(x): x for x in given if x.dim() == 3 and x.is_floating_point()}
+        inputs = tuple(_key(x) for x in both.values())
+        if len(inputs) == len(set(inputs)) == 2:
+            return _TwoInputs(id(owner.given), inputs)
+    return None
+
+
+def _is_kernel(name: str) -> bool:
+    return any(part in name for part in ATTENTION) and "backward" not in name
+
+
 def _ends(widths: list[int]) -> Sinks:
     """Columns in front of the widest of several parts and behind it; none if they are many."""
     place = widths.index(max(widths))
@@ -238,7 +297,8 @@ def _is_softmax(x: Tensor) -> bool:
     if x.dim() < 3 or x.shape[-1] < 2 or not x.numel():
         return False
     total = x.detach().sum(-1, dtype=torch.float64)
-    return bool((total - 1).abs().amax() < 1e-4)
+    total = total[~total.isnan()]  # of rows that see nothing
+    return bool(total.numel()) and bool((total - 1).abs().amax() < 1e-4)
 
 
 def span_of(weights: Tensor, dim: int) -> int:
@@ -264,6 +324,7 @@ _uses: "weakref.WeakKeyDictionary[nn.Module, dict[Hashable, tuple[bool, Sinks]]]
     weakref.WeakKeyDictionary()
 )
 _slips: "weakref.WeakKeyDictionary[nn.Module, str]" = weakref.WeakKeyDictionary()
+_apart: "weakref.WeakKeyDictionary[nn.Module, bool]" = weakref.WeakKeyDictionary()
 
 
 def learn(one: Softmaxed) -> None:
@@ -316,6 +377,15 @@ def slip_of(module: nn.Module) -> str | None:
         module: the module.
     """
     return _slips.get(module)
+
+
+def is_apart(module: nn.Module) -> bool | None:
+    """Are queries and keys of a module computed from different inputs? None if it is not known.
+
+    Args:
+        module: computes attention.
+    """
+    return _apart.get(module)
 
 
 def is_new(model: nn.Module, args: Any, kwargs: Any) -> bool:

@@ -6,7 +6,7 @@ and sums, and nothing else is done. Every other call takes the long way.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,7 @@ class Known:
         extent: their sizes.
         sample: how many rows are looked at key by key; None for all.
         elements: number of elements of the queries.
+        unmasked: what the queries see where no mask is given; by where keys come from.
     """
 
     kind: Hashable
@@ -62,6 +63,7 @@ class Known:
     extent: Extent
     sample: int | None
     elements: int
+    unmasked: dict[bool, ModelMask] = field(default_factory=dict)
 
 
 class Served(NamedTuple):
@@ -96,7 +98,7 @@ def kind_of(
     owner = attached.owner
     if owner is None or attached.changes or attached.ring is not None or STATE.held is not None:
         return None
-    if torch.compiler.is_compiling() or not owner.recorder.is_steady():
+    if not owner.recorder.is_steady() or torch.compiler.is_compiling():
         return None
     if not (type(q) is type(k) is type(v) is Tensor) or q.dim() != 4 or _is_looked_at(q, k, v):
         return None

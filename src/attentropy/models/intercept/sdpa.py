@@ -28,8 +28,8 @@ from attentropy.models.intercept.compute import (
     is_cross,
     pass_by,
 )
-from attentropy.models.intercept.repeated import QKV
-from attentropy.models.intercept.tracking import STATE, computing
+from attentropy.models.intercept.repeated import QKV, Known
+from attentropy.models.intercept.tracking import STATE, Tracked, computing
 from attentropy.models.record.model_masks import (
     ModelMask,
     causal_from_end,
@@ -154,16 +154,22 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         **more: Any,
     ) -> Tensor:
         module = None if STATE.computing else attending()
-        if module is not None and _is_touched(module) and _is_spread(original, query):
+        attached = tracking.tracked(module)
+        if module is None or attached is None or not _is_touched(attached):
+            return original(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa, **more,
+            )  # fmt: skip
+        if _is_spread(original, query):
             pass_by(module, SPREAD)
             return original(
                 query, key, value, attn_mask, dropout_p, is_causal,
                 scale=scale, enable_gqa=enable_gqa, **more,
             )  # fmt: skip
         kind = None
-        if module is not None and not dropout_p and not more:
+        if not dropout_p and not more:
             options = is_causal, scale, enable_gqa
-            kind, out = _again(module, (query, key, value), attn_mask, options)
+            kind, out = _again(module, attached, (query, key, value), attn_mask, options)
             if out is not None:
                 return out
 
@@ -173,8 +179,6 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 scale=scale, enable_gqa=enable_gqa, **more,
             )  # fmt: skip
 
-        if module is None or not _is_touched(module):
-            return own()
         if more or not _usable(query, key, value):
             pass_by(module, UNUSABLE)
             return own()
@@ -206,21 +210,37 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _again(
-    module: nn.Module, tensors: QKV, mask: Tensor | None, options: tuple[bool, float | None, bool]
+    module: nn.Module,
+    attached: Tracked,
+    tensors: QKV,
+    mask: Tensor | None,
+    options: tuple[bool, float | None, bool],
 ) -> tuple[Hashable | None, Tensor | None]:
     """What tells the call from others, and its output if such calls are known; else None."""
-    attached = tracking.tracked(module)
-    kind = None if attached is None else repeated.kind_of(attached, *tensors, mask, options)
-    if attached is None or attached.owner is None or kind is None:
+    kind = repeated.kind_of(attached, *tensors, mask, options)
+    if attached.owner is None or kind is None:
         return kind, None
     known = repeated.find(attached.owner, kind)
     if known is None:
         return kind, None
     try:
-        seen = _mask(module, known.extent, mask, is_causal=options[0])
+        seen = _mask_again(module, known, mask, is_causal=options[0])
         return kind, repeated.answer(attached.owner, known, seen, tensors)
     except Exception:  # nothing of ours may end a user's forward pass: the long way says what it is
         return kind, None
+
+
+def _mask_again(
+    module: nn.Module, known: Known, mask: Tensor | None, *, is_causal: bool
+) -> ModelMask:
+    """What the queries of a known call see; without a mask it follows from what is known."""
+    if mask is not None:
+        return _mask(module, known.extent, mask, is_causal=is_causal)
+    cross = not is_causal and is_cross(module, known.extent)
+    seen = known.unmasked.get(cross)
+    if seen is None:
+        seen = known.unmasked[cross] = _unmasked(known.extent, cross=cross, is_causal=is_causal)
+    return seen
 
 
 _PLAIN = F.scaled_dot_product_attention
@@ -242,12 +262,11 @@ def _spread(query: Tensor, key: Tensor, value: Tensor, *, grouped: bool) -> Iter
         yield x if grouped or x.shape[:-2] == lead else x.expand(*lead, *x.shape[-2:])
 
 
-def _is_touched(module: nn.Module) -> bool:
-    """Watched or steered?"""
-    attached = tracking.tracked(module)
-    if attached is None:
-        return False
-    return attached.owner is not None or bool(attached.changes) or attached.ring is not None
+def _is_touched(attached: Tracked) -> bool:
+    """Is the running call of a module recorded or steered?"""
+    if attached.changes or attached.ring is not None:
+        return True
+    return attached.owner is not None and attached.owner.recorder.wants()
 
 
 def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
@@ -256,7 +275,9 @@ def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
     It replaces the function, and gives what it calls tensors of a mesh: whichever came first.
     """
     replaced = [getattr(sys.modules.get(name), "_replaced_functions", ()) for name in TORCHS_OWN]
-    return any(original in one for one in replaced) or hasattr(query, "device_mesh")
+    if any(original in one for one in replaced):
+        return True
+    return type(query) is not Tensor and hasattr(query, "device_mesh")
 
 
 def _usable(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -279,8 +300,13 @@ def _four(x: Tensor) -> Tensor:
 def _mask(module: nn.Module, extent: Extent, mask: Tensor | None, *, is_causal: bool) -> ModelMask:
     if mask is not None:
         return from_table(mask, extent, cross=is_cross(module, extent))
+    cross = not is_causal and is_cross(module, extent)
+    return _unmasked(extent, cross=cross, is_causal=is_causal)
+
+
+def _unmasked(extent: Extent, *, cross: bool, is_causal: bool) -> ModelMask:
     if not is_causal:
-        return everything(extent, cross=is_cross(module, extent))
+        return everything(extent, cross=cross)
     return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 

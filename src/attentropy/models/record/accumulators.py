@@ -165,7 +165,7 @@ class Owner:
         names: of the arguments that the module takes, with their places.
         is_model: it is a transformers model.
         is_cut: processes share its heads.
-        tells_padding: its arguments can show which tokens are padding.
+        padding: names of its arguments that can show which tokens are padding.
         ran: its forward was called.
         calls: number of attention calls so far in this forward pass, by operator.
         softmaxes: number of softmax calls so far in the running call of the module.
@@ -182,7 +182,7 @@ class Owner:
     names: Mapping[str, int] = field(default_factory=dict)
     is_model: bool = False
     is_cut: bool = False
-    tells_padding: bool = False
+    padding: tuple[str, ...] = ()
     ran: bool = False
     calls: dict[str, int] = field(default_factory=dict)
     softmaxes: int = 0

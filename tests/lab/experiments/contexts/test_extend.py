@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attentropy.core.errors import ArgumentError
-from attentropy.extensions import fitting
-from attentropy.lab.experiments.contexts import extend, far_windows
+from attentropy.extensions.fits import far_windows, temperatures
+from attentropy.lab.experiments.contexts import extend
 from attentropy.lab.experiments.contexts.extend import EXPERIMENT, ExtendConfig, against, conclude
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.harness.run_plan import RunPlan
@@ -16,7 +16,7 @@ from tests.extensions.small_models import grouped_llama, words
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
-    monkeypatch.setattr(fitting, "STEPS", 1)
+    monkeypatch.setattr(temperatures, "STEPS", 1)
     monkeypatch.setattr(far_windows, "STEPS", 1)
     extend._fitted.cache_clear()
 

@@ -3,8 +3,8 @@
 Without a model the embedded one is taken, which suffers dilution: the published setting is log n.
 `attentropy lab extend --model MODEL --tokens IDS.npy` takes a model with rotary positions, which
 suffers distance: the published setting is YaRN with its own temperature, and passkeys judge. Many
-settings read short windows that reach far (`far_windows.py`); a few read whole texts. Settings are
-fitted on the first half of the tokens, and judged on the second.
+settings read short windows that reach far (`extensions/fits/far_windows.py`); a few read whole
+texts. Settings are fitted on the first half of the tokens, and judged on the second.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError
-from attentropy.extensions import candidates, fitting, passkeys
+from attentropy.extensions import candidates, passkeys
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.extend import task_of
+from attentropy.extensions.fits import far_windows, temperatures
+from attentropy.extensions.fits.far_windows import FarProbe
 from attentropy.extensions.passkeys import Encode, Haystack
 from attentropy.extensions.reading import Attempt, tried
 from attentropy.extensions.screening import Probe
-from attentropy.lab.experiments.contexts import far_windows
-from attentropy.lab.experiments.contexts.far_windows import FarProbe
 from attentropy.lab.harness.experiment import Experiment, FigureSpec, Row, TableSpec
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.subjects.real_heads import EMBEDDED, Given
@@ -164,7 +164,7 @@ def _screened(
 
 
 def _text(reader: Subject, n: int, config: ExtendConfig, seed: int) -> Haystack:
-    """Text number `seed` from the second half of the tokens; the first half is for fitting."""
+    """Text number `seed` from the second half of the tokens; the first half is for temperatures."""
     half = len(reader.tokens) // 2
     room = len(reader.tokens) - half - n
     if room < 0:
@@ -222,7 +222,7 @@ def _fitted(rule: str, to: int, trained: int, last: int, subject: Callable[[], S
         base = _best_bands(reader.model, task, probe)
     if rule == BANDS:
         return base
-    each = fitting.one_per_head(base, reader.model, probe.fit, name=rule)
+    each = temperatures.one_per_head(base, reader.model, probe.fit, name=rule)
     return _by_layer(each) if rule == LAYER else each
 
 
@@ -259,7 +259,7 @@ def _by_layer(setting: Setting) -> Setting:
     """The factors of heads replaced by the geometric mean of their layer."""
     assert setting.heads is not None
     means = {
-        layer: (fitting.typical({layer: heads}),) * len(heads)
+        layer: (temperatures.typical({layer: heads}),) * len(heads)
         for layer, heads in setting.heads.items()
     }
     return msgspec.structs.replace(setting, heads=means)

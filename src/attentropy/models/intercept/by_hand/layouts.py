@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from attentropy.models.intercept.arguments import own_lengths
 from attentropy.models.intercept.candidates import heads_of
 
 
@@ -46,6 +47,9 @@ class LogitsLayout:
 def layout_of(module: nn.Module, logits: Tensor, dim: int) -> LogitsLayout:
     """Which dimension of the logits is which.
 
+    Where the module does not say how many heads it has, they come before the queries, unless the
+    size there is that of a sequence and the next is not, as in [B,Q,H,K].
+
     Args:
         module: computes the softmax; its number of heads tells where they are.
         logits: of the softmax.
@@ -56,7 +60,7 @@ def layout_of(module: nn.Module, logits: Tensor, dim: int) -> LogitsLayout:
     count, shape = heads_of(module), logits.shape
     if logits.dim() == 3 or logits.dim() == 2:
         return _side_by_side(others, last, shape, count)
-    spots = [d for d in others[1:] if shape[d] == count] or others[1:2]
+    spots = [d for d in others[1:] if shape[d] == count] or [_heads_at(others, shape, shape[last])]
     batch, head = others[0], spots[0]
     queries = [d for d in others[1:] if d != head]
     order = (batch, head, *queries, last)
@@ -67,6 +71,14 @@ def layout_of(module: nn.Module, logits: Tensor, dim: int) -> LogitsLayout:
     return LogitsLayout(
         order, sizes, (shape[batch], shape[head], rows, shape[last]), len(queries) == 1
     )
+
+
+def _heads_at(others: list[int], shape: tuple[int, ...], keys: int) -> int:
+    """The dimension of the heads of logits in a module that does not say how many it has."""
+    lengths = own_lengths() or {keys}
+    before, after = others[1:3]
+    is_after = shape[before] in lengths and shape[after] not in {*lengths, keys}
+    return after if is_after else before
 
 
 def _side_by_side(

@@ -1,12 +1,15 @@
+import math
+
+import msgspec
 import pytest
 import torch
 
 from attentropy.extensions.candidates import Setting, applied
 from attentropy.extensions.extend import task_of
-from attentropy.lab.experiments.contexts import far_windows
-from attentropy.lab.experiments.contexts.far_windows import FarProbe, far_window, fitted, losses
+from attentropy.extensions.fits import far_windows
+from attentropy.extensions.fits.far_windows import FarProbe, far_window, fitted, losses
 from attentropy.models.rope import rotary, settings
-from tests.extensions.small_models import grouped_llama, words
+from tests.extensions.small_models import gpt_neox, grouped_llama, words
 
 TEXT = torch.randint(97, (4000,), generator=torch.Generator().manual_seed(1))
 TEXT[words("Pass")[0] == TEXT] = 0
@@ -50,6 +53,52 @@ def test_digits_are_those_of_the_passkeys_and_plain_text_is_in_between():
     assert not torch.equal(found.ids, window(4).ids)
 
 
+def test_special_tokens_come_first():
+    found, bare = far_window(TEXT, words, reach=REACH, seed=0, begin=(1, 5)), window()
+    assert found.ids[:2].tolist() == [1, 5]
+    assert torch.equal(found.ids[2:], bare.ids)
+    assert torch.equal(found.digits[2:], bare.digits)
+    assert torch.equal(found.plain[2:], bare.plain)
+    assert int(found.places[-1]) == REACH - 1
+    jumps, own = ((one.places.diff() > 1).nonzero().flatten() for one in (found, bare))
+    assert torch.equal(jumps, own + 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(grouped_llama, None), (gpt_neox, None), (lambda: llama_of(Interleaved), "in its own way")],
+)
+def test_models_that_turn_otherwise_are_left_alone(monkeypatch, make, said):
+    model = make()
+    monkeypatch.setattr(far_windows, "ROOM", 0)
+    why = far_windows.why_not(model, task_of(model, TEXT, to=REACH), words)
+    assert why is None if said is None else said in why
+    monkeypatch.setattr(far_windows, "ROOM", 2)
+    task = task_of(model, TEXT, to=REACH)
+    assert "too long for it" in far_windows.why_not(model, task, words)
+    assert far_windows.why_not(model, task, None) == "there is no tokenizer"
+
+
+class Interleaved(torch.nn.Module):
+    """Angles of neighbouring pairs, as some models have them."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.config, self.attention_scaling = other.config, other.attention_scaling
+        self.rope_type, self.original_inv_freq = other.rope_type, other.original_inv_freq
+        self.register_buffer("inv_freq", other.inv_freq, persistent=False)
+
+    def forward(self, x, position_ids):
+        angles = (position_ids[..., None].float() * self.inv_freq).repeat_interleave(2, -1)
+        return angles.cos(), angles.sin()
+
+
+def llama_of(kind):
+    model = grouped_llama()
+    model.model.rotary_emb = kind(model.model.rotary_emb)
+    return model
+
+
 def test_angles_with_gradients_are_those_of_the_settings(model):
     task = task_of(model, TEXT, to=REACH)
     divisors = torch.linspace(1, 8, 4)
@@ -64,8 +113,12 @@ def test_angles_with_gradients_are_those_of_the_settings(model):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_fit_loses_less_and_leaves_the_model_alone(model, monkeypatch, shared):
-    monkeypatch.setattr(far_windows, "STEPS", 6)
+def test_a_step_goes_down_the_slope_and_leaves_the_model_alone(model, monkeypatch, shared):
+    """Adam's first step is the rate, against the sign of the gradient."""
+    rate = 1e-5
+    monkeypatch.setattr(far_windows, "STEPS", 1)
+    monkeypatch.setattr(far_windows, "RATE", {"waves": rate, "heads": rate})
+    model.double()
     task = task_of(model, TEXT, to=REACH)
     probe = FarProbe.of(TEXT, words, task, [0])
     base = Setting(name="YaRN", rope=settings.yarn(trained=64, to=REACH))
@@ -75,14 +128,29 @@ def test_a_fit_loses_less_and_leaves_the_model_alone(model, monkeypatch, shared)
     assert torch.equal(losses(model, window()), plain)
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     assert not any(p.requires_grad for p in model.parameters())
-    assert len(found.rope.long_factor) == 4
-    assert {len(set(factors)) == 1 for factors in found.heads.values()} == {shared}
+    assert all(len(set(factors)) == 1 for factors in found.heads.values()) == shared
 
     def total(setting):
         digits, text = probe.measured(setting, model)
         return sum(digits) / len(digits) + sum(text)
 
-    assert total(found) < total(base) - 0.01
+    rope = rotary.as_bands(model, base.rope)
+
+    def shifted(wave, log):
+        divisors = list(rope.long_factor)
+        divisors[wave] *= math.exp(log)
+        bands = msgspec.structs.replace(
+            rope, short_factor=tuple(divisors), long_factor=tuple(divisors)
+        )
+        return total(Setting(name="shifted", rope=bands))
+
+    slopes = [(shifted(i, rate) - shifted(i, -rate)) / (2 * rate) for i in range(4)]
+    moves = zip(rope.long_factor, found.rope.long_factor, slopes, strict=True)
+    steep = [(math.log(now / was), slope) for was, now, slope in moves if abs(slope) > 1]
+    assert len(steep) >= 2
+    for moved, slope in steep:  # others are lost in the rounding of the angles
+        assert moved == pytest.approx(-math.copysign(rate, slope), rel=0.05)
+    assert total(base) - total(found) > 0.9 * rate * sum(map(abs, slopes))
 
 
 def test_frequencies_stay_where_only_heads_are_fitted(model, monkeypatch):

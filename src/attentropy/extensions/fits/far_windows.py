@@ -4,7 +4,7 @@ A window of 1,024 tokens whose positions are spread over 12,288 has the distance
 and the cost of a short one: frequencies and temperatures can be fitted to retrieval by gradients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,15 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.extensions import passkeys
-from attentropy.extensions.candidates import Setting, Task, applied
+from attentropy.extensions.candidates import Setting, Task, applied, why_unscaled
 from attentropy.extensions.passkeys import Encode
 from attentropy.models.intercept.candidates import device_of
+from attentropy.models.losses.probes import no_distance
 from attentropy.models.losses.reading import logits_of, read, takes
 from attentropy.models.rope import rotary, settings
 from attentropy.models.steer.steer import steer
 
 WINDOW, LAST = 1024, 192
 STEPS = 24
+ROOM = 2  # trained lengths are at least so many windows
 RATE = {"waves": 0.03, "heads": 0.02}  # of Adam, on logarithms; they fall to 0
 
 
@@ -43,7 +45,14 @@ class FarWindow(NamedTuple):
 
 
 def far_window(
-    text: Tensor, encode: Encode, *, reach: int, seed: int, size: int = WINDOW, last: int = LAST
+    text: Tensor,
+    encode: Encode,
+    *,
+    reach: int,
+    seed: int,
+    size: int = WINDOW,
+    last: int = LAST,
+    begin: tuple[int, ...] = (),
 ) -> FarWindow:
     """Ten passkeys, `last` tokens of text, then ten questions; positions end with `reach`.
 
@@ -56,6 +65,7 @@ def far_window(
         seed: of the place, of the numbers and of the order of the questions.
         size: tokens of text and passkeys; the questions come on top.
         last: tokens of plain text before the questions.
+        begin: special tokens before the text.
     """
     chance = torch.Generator().manual_seed(seed)
     start = int(torch.randint(len(text) - size + 1, (), generator=chance))
@@ -64,15 +74,17 @@ def far_window(
     )
     order = torch.randperm(len(found.questions), generator=chance).tolist()
     asked = [(i, found.questions[i]) for i in order]
-    ids = torch.cat([found.ids, *(part for _, q in asked for part in (q.prompt, q.answer))])
+    first = torch.tensor(begin, dtype=torch.long)
+    body = torch.cat([first, found.ids])
+    ids = torch.cat([body, *(part for _, q in asked for part in (q.prompt, q.answer))])
     digits = torch.cat(
         [
-            torch.full((len(found.ids),), -1),
+            torch.full((len(body),), -1),
             *(_marked(i, len(q.prompt), len(q.answer)) for i, q in asked),
         ]
     )
-    places = _spread(len(ids), found.places, reach, chance)
-    index, end = torch.arange(len(ids)), len(found.ids)
+    places = _spread(len(ids), [len(begin) + key for key in found.places], reach, chance)
+    index, end = torch.arange(len(ids)), len(body)
     return FarWindow(ids, places, digits, (index >= end - last) & (index < end))
 
 
@@ -104,7 +116,15 @@ class FarProbe:
     windows: tuple[FarWindow, ...]
 
     @classmethod
-    def of(cls, text: Tensor, encode: Encode, task: Task, seeds: Sequence[int]) -> "FarProbe":
+    def of(
+        cls,
+        text: Tensor,
+        encode: Encode,
+        task: Task,
+        seeds: Sequence[int],
+        *,
+        begin: tuple[int, ...] = (),
+    ) -> "FarProbe":
         """A window for each seed, with positions up to the length of the task.
 
         Args:
@@ -112,8 +132,11 @@ class FarProbe:
             encode: a string to tokens.
             task: what settings are for.
             seeds: one for each window.
+            begin: special tokens before every text.
         """
-        windows = [far_window(text, encode, reach=task.to, seed=seed) for seed in seeds]
+        windows = [
+            far_window(text, encode, reach=task.to, seed=seed, begin=begin) for seed in seeds
+        ]
         return cls(task, tuple(windows))
 
     @torch.no_grad()
@@ -163,7 +186,14 @@ def losses(model: nn.Module, window: FarWindow) -> Tensor:
 
 
 def fitted(
-    base: Setting, model: nn.Module, probe: FarProbe, *, name: str, waves: bool, shared: bool
+    base: Setting,
+    model: nn.Module,
+    probe: FarProbe,
+    *,
+    name: str,
+    waves: bool,
+    shared: bool,
+    tell: Callable[[str], object] = lambda text: None,
 ) -> Setting:
     """A setting whose digits and plain text lose least in the windows, by gradient descent.
 
@@ -174,6 +204,7 @@ def fitted(
         name: of the result.
         waves: fit a divisor for each frequency too.
         shared: one temperature for all heads of a layer, not one for each.
+        tell: receives the step.
     """
     assert base.rope is not None
     rope = rotary.as_bands(model, base.rope)
@@ -184,7 +215,8 @@ def fitted(
     if waves:
         groups.append({"params": [divisors], "lr": RATE["waves"]})
     with _frozen(model):
-        _descend(groups, model, probe, rope, divisors, heads)
+        for step in _descend(groups, model, probe, rope, divisors, heads):
+            tell(f"{name}, step {step + 1} of {STEPS}")
     found = divisors.detach().exp().tolist()
     factors = {
         layer: tuple(heads[layer].detach().exp().expand(n).tolist()) for layer, n in layers.items()
@@ -200,14 +232,15 @@ def _descend(
     rope: settings.Rope,
     divisors: Tensor,
     heads: dict[str, Tensor],
-) -> None:
-    """Adam on the logarithms, one window a step."""
+) -> Iterator[int]:
+    """Adam on the logarithms, one window a step; gives the number of each step before it."""
     for group in groups:
         for one in group["params"]:
             one.requires_grad_()
     optimizer = torch.optim.Adam(groups)
     fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS)
     for step in range(STEPS):
+        yield step
         window = probe.windows[step % len(probe.windows)]
         temperature = {layer: (-log).exp().expand(n) for (layer, n), log in
                        zip(probe.task.layers.items(), heads.values(), strict=True)}  # fmt: skip
@@ -221,6 +254,35 @@ def _descend(
         (lost[window.digits[1:] >= 0].mean() + lost[window.plain[1:]].mean()).backward()
         optimizer.step()
         fall.step()
+
+
+def why_not(model: nn.Module, task: Task, encode: Encode | None) -> str | None:
+    """Why nothing can be fitted to retrieval, in words; None if it can.
+
+    Args:
+        model: the model.
+        task: what settings are for.
+        encode: a string to tokens.
+    """
+    if encode is None:
+        return "there is no tokenizer"
+    if task.trained < ROOM * WINDOW:
+        return f"windows of {WINDOW:,} tokens are too long for it"
+    why = why_unscaled(model) or no_distance(model)
+    return why or (None if _turns_alike(model) else "it turns queries and keys in its own way")
+
+
+def _turns_alike(model: nn.Module) -> bool:
+    """Whether the angles that a fit uses are those of the model."""
+    places = torch.arange(3, device=device_of(model))[None]
+    x = torch.ones(1, device=places.device)
+    modules: list[Any] = rotary.rotary_modules(model)
+    for module in modules:
+        own = _Angles(module.inv_freq, torch.zeros(()), float(module.attention_scaling))
+        pairs = list(zip(module(x, places), own(x, places), strict=True))
+        if any(a.shape != b.shape or not torch.allclose(a, b, atol=1e-5) for a, b in pairs):
+            return False
+    return len({module.inv_freq.shape for module in modules}) == 1
 
 
 @contextmanager
@@ -256,7 +318,7 @@ class _Angles:
     factor: float
 
     def __call__(self, x: Tensor, position_ids: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
-        slowed = self.frequencies * (-self.divisors).exp()
+        slowed = self.frequencies * (-self.divisors).exp().to(self.frequencies.device)
         angles = position_ids[..., None].float() * slowed
         both = torch.cat([angles, angles], -1)
         return (both.cos() * self.factor).to(x.dtype), (both.sin() * self.factor).to(x.dtype)

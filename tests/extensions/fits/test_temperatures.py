@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from attentropy.extensions import fitting
 from attentropy.extensions.candidates import Setting, Task
+from attentropy.extensions.fits import temperatures
 from attentropy.extensions.screening import Probe
 from attentropy.lab.embedded import load_embedded, sample_bytes
 from attentropy.models.rope import settings
@@ -29,35 +29,35 @@ def probe(model):
 
 def test_a_temperature_goes_into_the_config_where_one_can_say_it():
     yarn = Setting(name="y", rope=settings.yarn(trained=64, to=96, attention_factor=1.2))
-    found = fitting.tempered(yarn, 1.21, "new")
+    found = temperatures.tempered(yarn, 1.21, "new")
     assert found.rope.attention_factor == pytest.approx(1.2 * 1.1)
     assert (found.factor, found.name) == (1.0, "new")
     linear = Setting(name="l", rope=settings.linear(trained=64, to=96), factor=2.0)
-    assert fitting.tempered(linear, 1.21, "new").factor == pytest.approx(2.42)
+    assert temperatures.tempered(linear, 1.21, "new").factor == pytest.approx(2.42)
 
 
 def test_one_temperature_lowers_the_loss_that_dilution_costs(model, probe):
     plain = Setting(name="untouched")
     fit = probe.fit
-    found = fitting.one_for_all(plain, model, fit, start=1.3)
+    found = temperatures.one_for_all(plain, model, fit, start=1.3)
     assert found.factor > 1.1
     before, after = (float(fit.of_candidate(one, model).mean()) for one in (plain, found))
     assert after < before - 0.1
 
 
 def test_entropy_gives_the_starting_point(model, probe):
-    held = fitting.entropy_held(Setting(name="untouched"), model, probe.fit)
+    held = temperatures.entropy_held(Setting(name="untouched"), model, probe.fit)
     assert {layer: len(heads) for layer, heads in held.heads.items()} == TASK.layers
-    assert 1.0 < fitting.typical(held.heads) < 3.0
-    assert fitting.typical({"a": (2.0, 0.5), "b": (4.0, 4.0)}) == pytest.approx(2.0)
+    assert 1.0 < temperatures.typical(held.heads) < 3.0
+    assert temperatures.typical({"a": (2.0, 0.5), "b": (4.0, 4.0)}) == pytest.approx(2.0)
 
 
 def test_one_temperature_per_head_follows_the_gradient(model, probe, monkeypatch):
-    monkeypatch.setattr(fitting, "STEPS", 3)
+    monkeypatch.setattr(temperatures, "STEPS", 3)
     plain, told = Setting(name="untouched"), []
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     asked = [p.requires_grad for p in model.parameters()]
-    found = fitting.one_per_head(plain, model, probe.fit, name="each", tell=told.append)
+    found = temperatures.one_per_head(plain, model, probe.fit, name="each", tell=told.append)
     before, after = (float(probe.fit.of_candidate(one, model).mean()) for one in (plain, found))
     assert after < before
     assert len({f for heads in found.heads.values() for f in heads}) > 10
@@ -71,7 +71,7 @@ def test_the_gradient_is_that_of_the_loss():
     probe = Probe.of(model, LLAMA, torch.arange(600) * 11 % 97, last=56)
     one = Setting(name="x", rope=settings.yarn(trained=64, to=120))
     logs = {name: torch.zeros(n, requires_grad=True) for name, n in LLAMA.layers.items()}
-    fitting._loss(one, model, probe, logs).backward()
+    temperatures._loss(one, model, probe, logs).backward()
     name, step = "model.layers.0.self_attn", 1e-2
 
     def loss(shift):

@@ -1,0 +1,1 @@
+"""Temperatures and frequencies that are fitted to a calibration text."""
