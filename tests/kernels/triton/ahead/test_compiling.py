@@ -1,6 +1,8 @@
-"""Types of arguments as Triton's compiler takes them; compiling itself is in test_resources."""
+"""Types of arguments as Triton's compiler takes them, and that it takes every kernel."""
 
+import os
 import shutil
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -56,3 +58,24 @@ def test_multiples_of_sixteen_are_noted_inside_bundles_too():
     assert constants == {}
     assert set(aligned) == {(3, 0), (3, 1)}
     assert of(47)[2] == {}
+
+
+PROGRAM = """
+from attentropy.kernels.triton.ahead.cases import CompiledCase, launch_of
+from attentropy.kernels.triton.ahead.compiling import compile_for
+from attentropy.kernels.triton.configs import ROWWISE
+for kernel in ("spread", "join", "coefficients"):
+    used = compile_for(launch_of(CompiledCase(kernel, 16, "bfloat16", ROWWISE)), 80)
+    print(kernel, used.spilled)
+"""
+
+
+@linux
+@pytest.mark.whole
+def test_kernels_that_no_prediction_compiles_do_compile():
+    """The interpreter runs what the compiler refuses, such as a name of two types in a loop."""
+    clean = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", PROGRAM]
+    run = subprocess.run(command, capture_output=True, text=True, env=clean, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split() == ["spread", "0", "join", "0", "coefficients", "0"]

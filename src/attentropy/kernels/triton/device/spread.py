@@ -34,17 +34,17 @@ def spread(
     alive = (marks & SPREAD_OUT) > 0
     row = load_row(terms, b, h, r[:, None], alive[:, None])
     # a dead row sees nothing, so that a block without marks has no tiles
-    begin, _, _, end = key_span(row, terms.keys, TILE)
+    span = key_span(row, terms.keys, TILE)
     q_tile = load(q, (b, h, r.to(tl.int64), alive), D, BLOCK_D, True)
     m = tl.load(written.max_logit + rows, mask=alive, other=0.0)[:, None]
     log_l = tl.load(written.log_l + rows, mask=alive, other=0.0)[:, None]
     entropy = tl.load(written.entropy + rows, mask=alive, other=0.0)[:, None]
     total = tl.zeros((BLOCK,), tl.float32)
-    for first in range(begin, end, TILE):
+    for first in range(span[0], span[3], TILE):
         key = first + tl.arange(0, TILE)
         theirs = (b, hk, key.to(tl.int64), key < terms.keys)
         x = dot(q_tile, tl.trans(load(k, theirs, D, BLOCK_D, True)), PRECISION)
-        s, seen, _ = final(x, row, key[None, :], terms, True)
+        s, seen, _damp = final(x, row, key[None, :], terms, True)
         z = (s * size_of(row, terms) - m) - log_l
         p = tl.exp2(z * LOG2E)
         far = tl.maximum(z, FLOOR) + entropy
