@@ -15,7 +15,7 @@ from attentropy.cli.language import cells, language_of, wrapped
 from attentropy.core.language.speaking import VARIABLES, speaking, spoken
 from tests.core.language.reading import NEARLY, english
 
-NAMES = ("main", "auto", "disk", "per", "head", "gamma", "scores", "noise", "scales")
+NAMES = ("main", "auto", "causal", "disk", "per", "head", "gamma", "scores", "noise", "scales")
 CHINESE = {"LANGUAGE": None, "LC_ALL": None, "LC_MESSAGES": None, "LANG": "zh_CN.UTF-8"}
 
 

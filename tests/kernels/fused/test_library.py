@@ -14,6 +14,8 @@ from tests.kernels.fused.cases import ISAS, make
 
 def in_new_process(code, **environment):
     env = {**os.environ, **environment}
+    if os.environ.get("ATTENTROPY_EMULATED"):
+        pytest.skip("an emulated Python cannot start another")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
     )
@@ -62,9 +64,11 @@ def test_cpu_without_avx2(monkeypatch):
     monkeypatch.setattr(library, "cpu_flags", lambda: frozenset({"sse2"}))
     assert library.runnable() == []
     assert "needs a Linux x86-64 CPU with AVX2 and FMA" in library.find()
-    assert library.find("avx2") == library.find()
+    known = [*build.ISAS, None][0]
+    assert library.find(known) == library.find()
 
 
+@pytest.mark.skipif("avx512" not in build.ISAS, reason="no x86")
 def test_cpu_that_lacks_what_is_asked(monkeypatch):
     monkeypatch.setattr(library, "cpu_flags", lambda: frozenset({"avx2", "fma"}))
     assert library.find("avx512") == "ATTENTROPY_ISA asks for avx512, which this CPU lacks"
@@ -103,7 +107,7 @@ def test_what_is_no_library_does_not_load(monkeypatch, tmp_path):
 @pytest.mark.skipif(not ISAS, reason="no fused kernel for this CPU")
 def test_the_peak_of_this_cpu_is_counted():
     assert library.serving.peak() > 1e8
-    assert library.serving.bf16 == (library.serving.isa == "avx512bf16")
+    assert library.serving.bf16 == library.serving.isa.endswith("bf16")
 
 
 def test_fused_by_name_without_a_library(monkeypatch):

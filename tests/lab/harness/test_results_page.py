@@ -27,6 +27,22 @@ def test_the_full_run_is_preferred_and_figures_are_linked(tmp_path, monkeypatch)
     assert "![H](../runs/a/h.png)" in text
 
 
+def test_a_run_on_a_given_model_has_a_section_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_page, "HOMES", {"toy": ""})
+    monkeypatch.setattr(results_page, "find", lambda name: TOY)
+    for name, model in (("a", None), ("b", "weights/small.gguf on ids.npy")):
+        run(RunPlan(TOY, seeds=1), tmp_path / name)
+        file = tmp_path / name / "results.json"
+        about = json.loads(file.read_text())
+        if model is not None:
+            about["config"]["model"] = model
+        file.write_text(json.dumps(about))
+    text = results_page.page(tmp_path, tmp_path / "results.md")
+    assert "## toy\n" in text
+    assert "## toy, small.gguf\n" in text
+    assert "| [toy, small.gguf](#toy-smallgguf) |" in text
+
+
 def test_the_page_begins_with_a_table_of_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(results_page, "HOMES", {"toy": ""})
     monkeypatch.setattr(results_page, "find", lambda name: TOY)

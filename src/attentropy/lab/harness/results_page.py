@@ -22,7 +22,7 @@ from attentropy.lab.harness.experiment import Experiment
 from attentropy.lab.harness.registry import HOMES, find
 from attentropy.lab.harness.results import RunResults
 from attentropy.lab.harness.run_folder import RESULTS
-from attentropy.lab.harness.summary import bullets, figures, ran, tables, title
+from attentropy.lab.harness.summary import bullets, figures, given_model, ran, tables, title
 
 REMARKS = "remarks.txt"
 ANSWER, CHINESE_ANSWER = "answer.txt", "answer.zh.txt"
@@ -120,18 +120,18 @@ def chinese_page(runs: Path, target: Path) -> str:
 
 
 def published(runs: Path) -> list[PublishedRun]:
-    """One run of each experiment, in the order of the registry.
+    """One run of each experiment and model, in the order of the registry.
 
     Args:
         runs: folder of runs.
     """
-    chosen: dict[str, PublishedRun] = {}
+    chosen: dict[tuple[str, str], PublishedRun] = {}
     for path in sorted(runs.glob(f"**/{RESULTS}")):
         run = PublishedRun(path.parent, json.loads(path.read_text(encoding="utf-8")))
-        name = run.about["experiment"]
-        if name not in chosen or _rank(run.about) >= _rank(chosen[name].about):
-            chosen[name] = run
-    return [chosen[name] for name in HOMES if name in chosen]
+        key = run.about["experiment"], given_model(run.about)
+        if key not in chosen or _rank(run.about) >= _rank(chosen[key].about):
+            chosen[key] = run
+    return [chosen[key] for name in HOMES for key in sorted(chosen) if key[0] == name]
 
 
 def _line(run: PublishedRun, answer: str) -> str:

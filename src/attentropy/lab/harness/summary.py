@@ -1,9 +1,11 @@
 """A run in Markdown: what was run, the results (mean ± standard deviation), what they show."""
 
+from pathlib import Path
 from typing import Any
 
 from attentropy.lab.harness.experiment import Experiment, TableSpec
 from attentropy.lab.harness.results import RunResults
+from attentropy.lab.subjects.real_heads import EMBEDDED
 
 
 def summary(
@@ -36,13 +38,25 @@ def summary(
 
 
 def title(experiment: Experiment, about: dict[str, Any]) -> str:
-    """The name of an experiment, and whether its run was a quick one.
+    """The name of an experiment, the model if one was given, and whether its run was a quick one.
 
     Args:
         experiment: what was run.
         about: what RunFolder.about() gave.
     """
-    return f"{experiment.name}{' (quick run)' if about['quick'] else ''}"
+    model = given_model(about)
+    own = f", {model}" if model else ""
+    return f"{experiment.name}{own}{' (quick run)' if about['quick'] else ''}"
+
+
+def given_model(about: dict[str, Any]) -> str:
+    """The name of the model that a run was given; "" if it has none, or took the embedded one.
+
+    Args:
+        about: what RunFolder.about() gave.
+    """
+    name = str(about["config"].get("model", EMBEDDED))
+    return "" if name == EMBEDDED else Path(name.partition(" on ")[0]).name
 
 
 def bullets(experiment: Experiment, results: RunResults) -> str:
