@@ -254,6 +254,13 @@ def test_the_page_counts_and_lists():
     assert "2 of &#60;x&#62;" in text
 
 
+def test_the_page_counts_why_models_were_not_built():
+    why = ["ImportError: natten", "ImportError: x", "ValueError: no inputs are known for y", "odd"]
+    told = " ".join(page.reasons([{"why": one} for one in why]).split())
+    assert told.startswith("Of 4, 2 need a package that is not installed here; 1 take inputs")
+    assert told.endswith("that was not found.")
+
+
 def test_the_page_names_the_one_state_of_its_records():
     records = [{"state": "0123abcd"}] * 2
     assert page.states(records, "0123abcd").endswith(": `0123abcd`, that of this tree.")
