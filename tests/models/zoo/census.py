@@ -22,7 +22,9 @@ DTYPES = (torch.float64, torch.float32)
 PRECISION = re.compile("dtype|double|float", re.IGNORECASE)  # in errors
 LARGEST = 65_000_000  # parameters of a model
 # sharper weights leave one key to each row
-SOFT = {"mobilebert": 0.3, "patchtst": 0.3, "timm davit_tiny": 0.3}
+SOFT = dict.fromkeys(
+    ("mobilebert", "patchtst", "superglue", "timm davit_tiny", "timm visformer_tiny"), 0.3
+)
 BASE = "MODEL_MAPPING_NAMES"
 GENERATORS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",

@@ -339,6 +339,21 @@ INPUTS = {
         name: torch.rand(2, 3, 64, 64)
         for name in ("pixel_values", "prompt_pixel_values", "prompt_masks")
     },
+    "wav2vec2-bert": lambda config: {
+        "input_features": torch.randn(2, 32, config.feature_projection_input_dim)
+    },
+    "vivit": lambda config: {
+        "pixel_values": torch.rand(1, config.num_frames, 3, *[config.image_size] * 2)
+    },
+    "xmod": lambda config: {
+        "input_ids": ids(2, 12),
+        "lang_ids": torch.zeros(2, dtype=torch.long),
+    },
+    "video_llama_3_vision": lambda config: {
+        "pixel_values": torch.rand(32, 3 * config.patch_size**2),
+        "grid_thw": torch.tensor([[1, 4, 4]] * 2),
+        "merge_sizes": torch.tensor([1, 1]),
+    },
     "glm4v_vision": _glm4v,
     "glm4v_moe_vision": _glm4v,
     "lightglue": lambda config: {"pixel_values": torch.rand(2, 2, 3, 64, 64)},

@@ -48,7 +48,7 @@ def page(transformers, libraries, *, version, listed, now):
     parts += ["## transformers\n", table([r for r in transformers if r["verdict"] != "not built"])]
     unbuilt = [r for r in transformers if r["verdict"] == "not built"]
     if unbuilt:
-        parts += ["## Not built\n", UNBUILT, table(unbuilt)]
+        parts += ["## Not built\n", UNBUILT, reasons(unbuilt), table(unbuilt)]
     return "\n".join(parts)
 
 
@@ -81,6 +81,23 @@ EARLIER = "one of a day before, whose name was not kept"
 UNBUILT = """The harness makes configurations and inputs from the names of fields and arguments. For these
 architectures it found none that runs; nothing is said of them.
 """
+
+
+REASONS = {
+    "ImportError": "need a package that is not installed here",
+    "MemoryError": "are too large (over 65 million parameters) in the smallest form that was found",
+    "no inputs are known": "take inputs that the harness does not know",
+    "took more than": "took more than a minute",
+    "": "have fields or inputs that must agree with one another in a way that was not found",
+}
+
+
+def reasons(records):
+    """How many were not built for which reason, in a sentence."""
+    found = (next(sign for sign in REASONS if sign in r["why"]) for r in records)
+    counts = Counter(found).most_common()
+    told = "; ".join(f"{count} {REASONS[sign]}" for sign, count in counts)
+    return textwrap.fill(f"Of {len(records)}, {told}.", 105) + "\n"
 
 
 def summary(what, records):

@@ -245,13 +245,20 @@ def test_the_page_counts_and_lists():
     about = {"version": "5.0", "listed": 3, "now": "0123abcd"}
     text = page.page([exact, lost], [vars(census.Record("timm x"))], **about)
     assert "2 of the 3 architectures" in text
-    assert "goes on with the rest" in " ".join(text.split())
+    assert "continues with the rest" in " ".join(text.split())
     plain = " ".join(text.split())
     assert "1 with that of this tree, `0123abcd`, 2 with one of a day before" in plain
     assert "No whole census" in plain
     assert "exact 1 of 2 (50.0%) of those with attention" in text
     assert "| bert | BertModel | self | 2 | exact |  |" in text
     assert "2 of &#60;x&#62;" in text
+
+
+def test_the_page_counts_why_models_were_not_built():
+    why = ["ImportError: natten", "ImportError: x", "ValueError: no inputs are known for y", "odd"]
+    told = " ".join(page.reasons([{"why": one} for one in why]).split())
+    assert told.startswith("Of 4, 2 need a package that is not installed here; 1 take inputs")
+    assert told.endswith("that was not found.")
 
 
 def test_the_page_names_the_one_state_of_its_records():

@@ -178,12 +178,13 @@ def test_compiled(name):
     assert trial.change([plain], [watched]) < trial.SAME[model.dtype]
     rows = watch.heads() if watch.places() else []
     said = {row.module: row for row in watch.coverage()}
-    for op in must:
-        here = [row for row in rows if row.layer.endswith(op.path[-1])]
-        if here:
-            assert trial.distance(here, [op]) < trial.CLOSE
+    for module in {op.path[-1] for op in must}:
+        here = [row for row in rows if row.layer.endswith(module)]
+        if here:  # a graph does not count the calls of a layer that is used twice, as ALBERT's is
+            ops = [op for op in must if op.path[-1] == module]
+            assert trial.distance(here, ops) < trial.CLOSE
         else:
-            assert "compiled model hides" in said[op.path[-1]].why
+            assert "compiled model hides" in said[module].why
 
 
 def _doubles(batch):

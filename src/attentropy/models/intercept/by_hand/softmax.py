@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from attentropy.core.call import Call
 from attentropy.core.masks import Extent
@@ -55,6 +56,8 @@ def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def softmax(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         # into memory that is there already, only a kernel writes: one of ours, called by a graph
         if STATE.computing or not isinstance(input, Tensor) or kwargs.get("out") is not None:
+            return original(input, *args, **kwargs)
+        if isinstance(input, FakeTensor):  # a compiler asks for the shape of the result
             return original(input, *args, **kwargs)
         module = tracking.current()
         dim: Any = args[0] if args else kwargs.get("dim")
