@@ -245,7 +245,7 @@ def test_the_page_counts_and_lists():
     about = {"version": "5.0", "listed": 3, "now": "0123abcd"}
     text = page.page([exact, lost], [vars(census.Record("timm x"))], **about)
     assert "2 of the 3 architectures" in text
-    assert "goes on with the rest" in " ".join(text.split())
+    assert "continues with the rest" in " ".join(text.split())
     plain = " ".join(text.split())
     assert "1 with that of this tree, `0123abcd`, 2 with one of a day before" in plain
     assert "No whole census" in plain

@@ -79,8 +79,11 @@ def test_fused_attention_with_its_mask(x):
     q, k, _ = model.project(x).chunk(3, -1)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
     p = (q @ k.mT / 8**0.5).masked_fill(hidden, -torch.inf).softmax(-1)
-    torch.testing.assert_close(must[0].entropy, torch.special.entr(p).sum(-1))
-    assert must[0].visible[0].tolist() == [1, 2, 3, 4, 5]
+    entropy, visible = (
+        x.view(2, 5) for x in (must[0].entropy, must[0].visible)
+    )  # 2.15 adds a head
+    torch.testing.assert_close(entropy, torch.special.entr(p).sum(-1))
+    assert visible[0].tolist() == [1, 2, 3, 4, 5]
 
 
 class Choosing(Fused):
@@ -94,7 +97,7 @@ def test_a_kernel_that_the_model_chooses_itself(x):
     plain, choosing = Fused(is_causal=True), Choosing()
     choosing.load_state_dict(plain.state_dict())
     want, got = heard(plain, x)[0], heard(choosing, x)[0]
-    torch.testing.assert_close(got[0].entropy[:, 0], want[0].entropy)
+    torch.testing.assert_close(*(found[0].entropy.view(2, 5) for found in (got, want)))
 
 
 def test_weights_that_meet_no_values_are_no_attention(x):
