@@ -72,7 +72,13 @@ def test_small_noise_does_what_the_derivative_predicts(name, correlation):
     torch.testing.assert_close(seen, told, rtol=0.1, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] if n in ("sparsemax", "entmax") else [])
+        for n in SMOOTH
+    ],
+)
 def test_the_worst_change_is_the_worst_of_all_corners(name):
     q, k, v = tensors(batch=1, heads=2, kv_heads=1, queries=4, keys=6)
     worst = an.worst_error(q, k, v, 0.4, weights=KINDS[name])
@@ -86,6 +92,7 @@ def test_the_worst_change_is_the_worst_of_all_corners(name):
     assert ((worst - most).abs() < 1e-9).double().mean() > 0.7
 
 
+@pytest.mark.slow
 def test_probabilities_are_certified_by_the_spread_of_the_values_alone():
     q, k, v = tensors(batch=1, queries=3, keys=5)
     for kind in (at.Entmax(), at.Sparsemax()):

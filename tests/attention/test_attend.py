@@ -82,7 +82,7 @@ def test_scales_compile_for_all_lengths_at_once(name):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-@pytest.mark.parametrize("scale", [math.nan, math.inf])
+@pytest.mark.parametrize("scale", [math.nan, pytest.param(math.inf, marks=pytest.mark.slow)])
 def test_a_scale_that_is_a_number_of_the_graph_reaches_the_output(scale):
     """Compiled, it cannot be refused; nothing is cleaned either."""
     torch._dynamo.reset()

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Most of a minute, or several processes.
+# Long trainings, a model of transformers that writes, several processes.
 PROCESSES = {p.stem for p in (ROOT / "examples").glob("*.py") if "torchrun" in p.read_text()}
-LONG = {"cured_run"} | PROCESSES - {"ring_training"}
+TRAINING = {"contrastive_temperature", "entropy_floor_classifier", "gumbel_annealing"}
+LONG = {"cured_run", "sample_by_entropy"} | TRAINING | PROCESSES - {"ring_training"}
 EXAMPLES = [
     pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else [], id=path.stem)
     for path in sorted((ROOT / "examples").glob("*.py"))
