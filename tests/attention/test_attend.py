@@ -26,12 +26,24 @@ COMPILED = ["plain", "log length", "cosine", "additive", "bias", "relative", "so
             "straight through", "relu squared", "l1", "kernelised", "decay"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMPILED)
+KEPT = ("plain", "bias", "sink", "l1", "kernelised")  # the others take half a minute
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in KEPT else [pytest.mark.slow]) for n in COMPILED],
+)
 def test_compiles_as_one_graph(name):
     check_compiled(options(SHAPE)[name])
 
 
-@pytest.mark.parametrize("name", ["window", "documents", "padding", "strided", "function", "float"])
+OTHERS = ["documents", "strided", "function"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["window", "padding", "float", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)],
+)
 def test_compiles_with_masks(name):
     check_compiled({"mask": masks(SHAPE)[name]})
 

@@ -40,17 +40,23 @@ MASSES = {
 }
 
 
-@pytest.mark.parametrize("name", MASSES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in ("sink", "l1") else [pytest.mark.slow]) for n in MASSES],
+)
 def test_key_mass_compiles_as_one_graph(name):
     check_compiled_mass(SHAPE.tensors()[:2], **MASSES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sink", "l1"])
 def test_key_mass_of_the_reference_compiles(name):
     check_compiled_mass(SHAPE.tensors()[:2], kernel="reference", **MASSES[name])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", ["log length", "sink", "bias"])
 def test_key_mass_of_the_fused_kernel_compiles(name, dtype):
     given = options(SHAPE)[name]
@@ -58,6 +64,7 @@ def test_key_mass_of_the_fused_kernel_compiles(name, dtype):
     check_compiled_mass(SHAPE.tensors(dtype)[:2], **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(1, 2, 0, 5, 4), (1, 2, 3, 0, 4), (0, 2, 3, 5, 4), (1, 2, 3, 5, 0)]
 )

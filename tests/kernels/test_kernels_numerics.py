@@ -61,7 +61,7 @@ def varentropy_of(scores):
 
 
 @pytest.mark.parametrize("level", [0.0, -3.0, 1e4])
-@pytest.mark.parametrize("keys", [1, 2, 77, 1500])
+@pytest.mark.parametrize("keys", [1, 2, 77, pytest.param(1500, marks=pytest.mark.slow)])
 def test_uniform_rows_have_no_varentropy(knowing, keys, level):
     stats = rows(torch.full((9, keys), level), kernel=knowing).stats
     assert stats.varentropy.flatten().tolist() == [0.0] * 9

@@ -12,6 +12,7 @@ def small(monkeypatch):
     monkeypatch.setattr(table, "quick_cases", lambda: [contenders.BenchCase(1, 2, 64, 16)])
 
 
+@pytest.mark.slow
 def test_bench_prints_a_table(monkeypatch):
     small(monkeypatch)
     result = CliRunner().invoke(main, ["bench", "--quick", "--repeat", "1"])

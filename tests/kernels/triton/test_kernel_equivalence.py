@@ -41,7 +41,7 @@ def test_masks(name):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", ["full", "band"])
+@pytest.mark.parametrize("name", [pytest.param("full", marks=pytest.mark.slow), "band"])
 def test_shapes(shape, name):
     check(shape, {"mask": masks(shape)[name]})
 
@@ -96,7 +96,7 @@ def test_wide_heads_that_are_multiplied_in_parts(width, value_width, name):
     check(shape, {"mask": masks(shape)[name]})
 
 
-@pytest.mark.parametrize("width", [72, 136])
+@pytest.mark.parametrize("width", [pytest.param(72, marks=pytest.mark.slow), 136])
 def test_wide_heads_with_a_bias(width):
     shape = Shape(batch=1, heads=2, key_heads=1, queries=18, keys=35, width=width)
     check(shape, combined(shape)["softcap, bias of a pair, dropout"])
