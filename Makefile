@@ -28,7 +28,7 @@ lint: $(TOOLS)
 	$(BIN)/lint-imports
 
 check: $(TOOLS) libraries
-	$(BIN)/python -m pytest -n 3 -q -m "not slow or real"
+	$(BIN)/python -m pytest -n 2 -q -m "not slow or real"
 	@command -v chromium >/dev/null || echo "SKIPPED: the report was not tested in a browser (install chromium)"
 
 slow: $(TOOLS) libraries
