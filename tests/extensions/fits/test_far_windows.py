@@ -112,6 +112,18 @@ def test_angles_with_gradients_are_those_of_the_settings(model):
     assert not torch.allclose(losses(model, window()), wanted, atol=1e-2)
 
 
+def test_a_forward_that_another_library_has_put_there_comes_back(model):
+    module = model.model.rotary_emb
+    module.forward = own = type(module).forward.__get__(module)
+    with far_windows._turning(model, torch.zeros(4), 1.0):
+        assert module.forward is not own
+    assert vars(module)["forward"] is own
+    del module.forward
+    with far_windows._turning(model, torch.zeros(4), 1.0):
+        pass
+    assert "forward" not in vars(module)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_step_goes_down_the_slope_and_leaves_the_model_alone(model, monkeypatch, shared):
     """Adam's first step is the rate, against the sign of the gradient."""

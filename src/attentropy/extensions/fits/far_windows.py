@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attentropy.extensions import passkeys
 from attentropy.extensions.candidates import Setting, Task, applied, why_unscaled
+from attentropy.extensions.fits.temperatures import frozen
 from attentropy.extensions.passkeys import Encode
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.probes import no_distance
@@ -24,7 +25,7 @@ from attentropy.models.steer.steer import steer
 
 WINDOW, LAST = 1024, 192
 STEPS = 24
-ROOM = 2  # trained lengths are at least so many windows
+ROOM = 2  # windows that a trained length must hold at least
 RATE = {"waves": 0.03, "heads": 0.02}  # of Adam, on logarithms; they fall to 0
 
 
@@ -214,7 +215,7 @@ def fitted(
     groups: list[dict[str, Any]] = [{"params": list(heads.values()), "lr": RATE["heads"]}]
     if waves:
         groups.append({"params": [divisors], "lr": RATE["waves"]})
-    with _frozen(model):
+    with frozen(model):
         for step in _descend(groups, model, probe, rope, divisors, heads):
             tell(f"{name}, step {step + 1} of {STEPS}")
     found = divisors.detach().exp().tolist()
@@ -286,27 +287,19 @@ def _turns_alike(model: nn.Module) -> bool:
 
 
 @contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    learning = {p: p.requires_grad for p in model.parameters()}
-    model.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter, asked in learning.items():
-            parameter.requires_grad_(asked)
-
-
-@contextmanager
 def _turning(model: nn.Module, divisors: Tensor, factor: float) -> Iterator[None]:
     """Rotary modules whose angles have gradients for the logarithms of divisors."""
     modules: list[Any] = rotary.rotary_modules(model)
+    before = [vars(module).get("forward") for module in modules]  # others may have put one there
     for module in modules:
         module.forward = _Angles(module.inv_freq, divisors, factor)
     try:
         yield
     finally:
-        for module in modules:
+        for module, own in zip(modules, before, strict=True):
             del module.forward
+            if own is not None:
+                module.forward = own
 
 
 @dataclass(frozen=True, eq=False)

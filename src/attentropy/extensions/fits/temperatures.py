@@ -1,7 +1,8 @@
 """Temperatures by loss: one for all heads, and one for each, with entropy as the starting point."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import torch
@@ -129,20 +130,31 @@ def one_per_head(
     logs = {layer: torch.tensor(before[layer]).log().requires_grad_() for layer in layers}
     bare = msgspec.structs.replace(candidate, heads=None)
     optimizer = torch.optim.Adam(logs.values(), lr=RATE)
-    learning = {p: p.requires_grad for p in model.parameters()}
-    model.requires_grad_(False)
-    try:
+    with frozen(model):
         for step in range(STEPS):
             tell(f"{name}, step {step + 1} of {STEPS}")
             row = probe.rows[step % len(probe.rows)][None]
             optimizer.zero_grad()
             _loss(bare, model, probe.on(row), logs).backward()
             optimizer.step()
+    heads = {layer: tuple(log.detach().exp().tolist()) for layer, log in logs.items()}
+    return msgspec.structs.replace(candidate, heads=heads, name=name)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """No parameter of the model asks for a gradient inside the block.
+
+    Args:
+        model: the model.
+    """
+    learning = {p: p.requires_grad for p in model.parameters()}
+    model.requires_grad_(False)
+    try:
+        yield
     finally:
         for parameter, asked in learning.items():
             parameter.requires_grad_(asked)
-    heads = {layer: tuple(log.detach().exp().tolist()) for layer, log in logs.items()}
-    return msgspec.structs.replace(candidate, heads=heads, name=name)
 
 
 def _loss(candidate: Setting, model: nn.Module, probe: Probe, logs: dict[str, Tensor]) -> Tensor:
