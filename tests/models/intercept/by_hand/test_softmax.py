@@ -8,6 +8,7 @@ from torch import nn
 import attentropy as at
 
 LENGTHS = torch.tensor([9, 6])
+FILLED = (torch.arange(9) < 6)[:, None] & (torch.arange(9) < 6)  # tokens added see nothing
 SEEN = torch.ones(9, 9).tril().bool() & (torch.arange(9) < LENGTHS[:, None])[:, None, None]
 
 
@@ -16,14 +17,15 @@ class Attention(nn.Module):
 
     num_heads = 4
 
-    def __init__(self, lowest, how):
+    def __init__(self, lowest, how, seen=SEEN):
         super().__init__()
         torch.manual_seed(0)
         self.project, self.lowest, self.how = nn.Linear(32, 96), lowest, how
+        self.seen = seen
 
     def forward(self, x):
         q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        mask = torch.zeros(SEEN.shape).masked_fill(~SEEN, self.lowest)
+        mask = torch.zeros(self.seen.shape).masked_fill(~self.seen, self.lowest)
         if self.how == "torch":
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         s = q @ k.mT * 8**-0.5
@@ -31,7 +33,7 @@ class Attention(nn.Module):
             return (s + mask).softmax(-1) @ v
         if self.how == "scaled after":
             return ((q @ k.mT + mask) / 8**0.5).softmax(-1) @ v
-        return s.masked_fill(~SEEN, self.lowest).softmax(-1) @ v
+        return s.masked_fill(~self.seen, self.lowest).softmax(-1) @ v
 
 
 @pytest.mark.parametrize("how", ["filled", "added", "scaled after", "torch"])
@@ -57,30 +59,11 @@ def test_hidden_keys_are_not_counted_whatever_number_hides_them(lowest, how):
         assert 0 < row.spread < 5
 
 
-class Filled(nn.Module):
-    """Attention of a sequence that was filled up to nine tokens; those added see nothing."""
-
-    num_heads = 4
-
-    def __init__(self, lowest, how):
-        super().__init__()
-        torch.manual_seed(0)
-        self.project, self.lowest, self.how = nn.Linear(32, 96), lowest, how
-
-    def forward(self, x):
-        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        real = torch.arange(9) < 6
-        mask = torch.zeros(9, 9).masked_fill(~(real[:, None] & real), self.lowest)
-        if self.how == "torch":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return (q @ k.mT * 8**-0.5 + mask).softmax(-1) @ v
-
-
 @pytest.mark.parametrize("how", ["added", "torch"])
 @pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -1e10, -1e4, -1e2])
 @torch.no_grad()
 def test_a_row_that_sees_nothing_does_not_count_whatever_number_hides_its_keys(lowest, how):
-    model, x = Filled(lowest, how), torch.randn(2, 9, 32)
+    model, x = Attention(lowest, how, FILLED), torch.randn(2, 9, 32)
     plain = model(x)
     with at.watch(model, sample=None) as w:
         torch.testing.assert_close(model(x), plain)
