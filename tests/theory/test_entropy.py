@@ -108,6 +108,14 @@ def test_kl_from_uniform_keeps_its_digits_near_uniform():
     assert rows[1] == np.inf
 
 
+@pytest.mark.parametrize("n", [2, 7, 40])
+def test_deficit_keeps_its_digits_however_close_to_uniform(n):
+    h = 1e-12
+    s = np.r_[np.zeros(n), -h]
+    # h^2 n/(2 (n+1)^2) to leading order, as mpmath has it in 700 digits
+    assert e.deficit(s) == pytest.approx(h * h * n / (2 * (n + 1) ** 2), rel=1e-11)
+
+
 def test_deficit_keeps_its_digits_near_uniform():
     # mean-zero scores of size h: KL = h^2 (1/4 + 1/4 + 0)/2 ... = Var/2
     h = 1e-8

@@ -123,6 +123,9 @@ def test_frozen_entropy_of_poisson_dirichlet_weights():
 def test_maximum():
     assert g.expected_max(1) == 0
     assert g.expected_max(3) == pytest.approx(1.5 / np.sqrt(np.pi), rel=1e-13)
+    # by mpmath, 60 digits
+    assert g.expected_max(1e100) == pytest.approx(21.300425915226435, rel=1e-13)
+    assert g.expected_max(1e300) == pytest.approx(37.062646206645245, rel=1e-13)
     top = np.random.default_rng(1).normal(size=(20000, 50)).max(1)
     within_four_errors(top, g.expected_max(50))
     assert abs(g.expected_max_two_term(1e12) / g.expected_max(1e12) - 1) < 1e-3

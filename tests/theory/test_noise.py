@@ -118,7 +118,7 @@ def test_arrays_equal_scalars():
         (lambda: noise.relative_variance_of([1.0]), "samples must be at least two"),
         (
             lambda: noise.draw("gaussian", -1.0, 3, np.random.default_rng()),
-            "sigma must be finite and >= 0",
+            "scale must be finite and >= 0, got -1.0",
         ),
     ],
 )

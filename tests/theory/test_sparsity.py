@@ -79,7 +79,7 @@ def test_linear_is_exact_for_samples():
     assert s.empirical(k @ q) == pytest.approx(
         s.linear(q, k.mean(0), np.cov(k.T, bias=True)), rel=1e-13
     )
-    with pytest.raises(ValueError, match="Sigma must be"):
+    with pytest.raises(ValueError, match="covariance must be"):
         s.linear(q, k.mean(0), np.eye(2))
     with pytest.raises(ValueError, match="positive semidefinite"):
         s.linear(q, k.mean(0), -np.eye(3))

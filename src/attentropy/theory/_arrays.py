@@ -46,6 +46,14 @@ def floats(name: str, value: Any) -> Array:
         raise ArgumentError(name, "real numbers, in rows of equal length", value) from None
 
 
+def number(name: str, value: Any) -> float:
+    """One real number, where arrays make no sense. None and NaN pass, as NaN."""
+    array = floats(name, value)
+    if array.ndim:
+        raise ArgumentError(name, "one real number", value)
+    return float(array)
+
+
 def plain(value: Any) -> Any:
     """A 0-d array becomes a float; tuples are opened; the rest stays."""
     if isinstance(value, tuple):

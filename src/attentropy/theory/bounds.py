@@ -15,6 +15,8 @@ from attentropy.theory._arrays import (
     above,
     at_least,
     elementwise,
+    floats,
+    number,
     probabilities_array,
     require,
 )
@@ -234,11 +236,11 @@ def softmax_lipschitz(source: str, target: str, *, temperature: float = 1.0) -> 
     >>> softmax_lipschitz("2", "2", temperature=0.1)
     5.0
     """
-    above("temperature", np.asarray(temperature, float), 0)
-    if (source, target) not in _LIPSCHITZ:
-        known = ", ".join(f"{a}->{b}" for a, b in _LIPSCHITZ)
-        raise ArgumentError("source, target", f"one of {known}", f"{source}->{target}")
-    return _LIPSCHITZ[source, target] / temperature
+    above("temperature", number("temperature", temperature), 0)
+    known = {f"{a}->{b}": bound for (a, b), bound in _LIPSCHITZ.items()}
+    if f"{source}->{target}" not in known:
+        raise ArgumentError("source, target", f"one of {', '.join(known)}", f"{source}->{target}")
+    return known[f"{source}->{target}"] / temperature
 
 
 def softmax_inf1_norm(p: Any) -> float:
@@ -303,10 +305,11 @@ def qk_norm_range(head_dim: int, scale: float | None = None) -> float:
     >>> qk_norm_range(64)
     16.0
     """
-    at_least("head_dim", np.asarray(head_dim, float), 1)
-    factor = head_dim**-0.5 if scale is None else scale
-    at_least("scale", np.asarray(factor, float), 0)
-    return 2 * head_dim * factor
+    width = number("head_dim", head_dim)
+    at_least("head_dim", width, 1)
+    factor = number("scale", width**-0.5 if scale is None else scale)
+    at_least("scale", factor, 0)
+    return 2 * width * factor
 
 
 def additive_score_bound(v: Any) -> float:
@@ -315,7 +318,7 @@ def additive_score_bound(v: Any) -> float:
     Args:
         v: the vector that weighs the tanh units.
     """
-    weights = np.asarray(v, float)
+    weights = floats("v", v)
     require("v", "finite", weights, np.isfinite(weights))
     return float(np.abs(weights).sum())
 

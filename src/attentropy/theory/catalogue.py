@@ -14,6 +14,7 @@ import numpy as np
 
 from attentropy.core.errors import ArgumentError
 from attentropy.theory import bounds, entropy, gaussian, init, noise, sparsity
+from attentropy.theory._arrays import above, floats
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,8 @@ def _at_tau(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of the score range as one of the temperature of cosine scores."""
 
     def of_temperature(tau: Any) -> Any:
-        temperature = np.asarray(tau, float)
-        if not (np.isfinite(temperature) & (temperature > 0)).all():
-            raise ArgumentError("tau", "finite and > 0", tau)
+        temperature = floats("tau", tau)
+        above("tau", temperature, 0)
         return function(2 / temperature)
 
     return of_temperature

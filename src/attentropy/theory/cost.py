@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from attentropy.core.errors import ArgumentError
-from attentropy.theory._arrays import at_least
+from attentropy.theory._arrays import at_least, number
 
 VARIANTS = ("dense", "flash", "causal", "window", "linear")
 
@@ -51,10 +49,12 @@ def attention_cost(
     34359738368.0
     """
     for name, value in (("n", n), ("d_model", d_model), ("heads", heads), ("itemsize", itemsize)):
-        at_least(name, np.asarray(value, float), 1)
+        at_least(name, number(name, value), 1)
     if variant not in VARIANTS:
         raise ArgumentError("variant", f"one of {', '.join(VARIANTS)}", variant)
-    if (variant == "window") != (window is not None) or (window is not None and window < 1):
+    if (variant == "window") != (window is not None) or (
+        window is not None and not number("window", window) >= 1
+    ):
         raise ArgumentError("window", "at least 1 for the window variant, else absent", window)
     full = 4.0 * n * n * d_model
     width = min(window or n, n)
@@ -76,5 +76,5 @@ def crossover_length(d_model: int) -> float:
     Args:
         d_model: width of the model.
     """
-    at_least("d_model", np.asarray(d_model, float), 1)
+    at_least("d_model", number("d_model", d_model), 1)
     return 2.0 * d_model

@@ -14,6 +14,7 @@ from attentropy.core.errors import ArgumentError
 from attentropy.theory._arrays import (
     Array,
     at_least,
+    finite,
     floats,
     plain,
     probabilities_array,
@@ -162,7 +163,7 @@ def sparsity(scores: Any, n: Any = None) -> Any:
     0.80802199916718...
     """
     r = row(scores)
-    count = np.asarray(r.shifted.shape[-1] if n is None else n, float)
+    count = floats("n", r.shifted.shape[-1] if n is None else n)
     at_least("n", count, 1)
     value = (1 + r.rest) / np.sqrt(count * (1 + r.square))
     return plain(np.where(np.isneginf(r.top), np.nan, value))
@@ -179,27 +180,34 @@ def deficit(scores: Any) -> Any:
     >>> deficit([1000.0, 0.0])
     0.693147180559...
     """
-    s = scores_array(scores)
-    seen = ~np.isneginf(s)
-    n = seen.sum(-1, keepdims=True)
-    p = softmax(s)
-    ratio = np.where(p > 0, p * n, 1.0)
-    terms = np.where(p > 0, p * np.log(ratio) - p + 1 / np.maximum(n, 1), 1 / np.maximum(n, 1))
-    near = (p > 0) & (np.abs(ratio - 1) < 0.1)
-    excess = np.where(seen, np.where(near, _near(ratio, n), terms), 0.0)
+    r = row(scores)
+    seen = ~np.isneginf(r.shifted)
+    n = np.maximum(seen.sum(-1, keepdims=True), 1)
+    p = r.weight / (1 + r.rest)[..., None]
+    beyond = _beyond_uniform(r.shifted, n)
+    terms = np.where(p > 0, p * np.log(np.where(p > 0, p * n, 1.0)) - p + 1 / n, 1 / n)
+    near = (p > 0) & (np.abs(beyond) < 0.1)
+    excess = np.where(seen, np.where(near, _near(beyond) / n, terms), 0.0)
     return plain(np.maximum(excess.sum(-1), 0.0))
+
+
+def _beyond_uniform(shifted: Array, n: Array) -> Array:
+    """y = n p - 1 as (e^d - mean e^d)/mean e^d by expm1, so that a tiny y keeps its digits."""
+    grown = np.where(np.isneginf(shifted), 0.0, np.expm1(shifted))
+    mean = grown.sum(-1, keepdims=True) / n
+    return (grown - mean) / (1 + mean)
 
 
 kl_to_uniform = deficit
 
 
-def _near(ratio: Array, n: Array) -> Array:
-    """(1 + y) log(1 + y) - y for small y, divided by n: y^2/2 - y^3/6 + y^4/12 - ... ."""
-    y = np.clip(ratio - 1, -0.1, 0.1)
+def _near(beyond: Array) -> Array:
+    """(1 + y) log(1 + y) - y for small y: y^2/2 - y^3/6 + y^4/12 - ... ."""
+    y = np.clip(beyond, -0.1, 0.1)
     total = np.zeros_like(y)
     for k in range(18, 1, -1):
         total = total * y + (-1) ** k / (k * (k - 1))
-    return total * y * y / np.maximum(n, 1)
+    return total * y * y
 
 
 def kl_from_uniform(scores: Any) -> Any:
@@ -264,7 +272,7 @@ def scale_derivative(scores: Any, scale: Any = 1.0) -> Any:
     >>> scale_derivative([1.0, 2.0, 3.0], 1.0)
     -0.424404544689...
     """
-    lam = np.asarray(scale, float)
+    lam = floats("scale", scale)
     at_least("scale", lam, 0)
     raw = scores_array(scores)
     s = np.where(np.isneginf(raw), 0.0, raw)
@@ -287,9 +295,11 @@ def query_gradient(query: Any, keys: Any, scale: float = 1.0) -> Array:
     if k.ndim != 2 or q.shape != k.shape[1:]:
         raise ArgumentError("keys", "of shape [n, d] with query [d]", f"{k.shape}, {q.shape}")
     require("scale", "one finite number", lam, lam.ndim == 0 and np.isfinite(lam))
+    finite("query", q)
+    finite("keys", k)
     p = softmax(lam * (k @ q))
     centred = k - p @ k
-    return -(lam**2) * (centred.T * p) @ (centred @ q)
+    return -lam * ((centred.T * p) @ (centred @ q) * lam)
 
 
 def fisher_metric(p: Any) -> Array:
@@ -343,7 +353,7 @@ def geometric_entropy(rate: Any) -> Any:
     >>> geometric_entropy(0.9)
     3.250829733914...
     """
-    lam = np.asarray(rate, float)
+    lam = floats("rate", rate)
     require("rate", "in [0, 1]", lam, (lam >= 0) & (lam <= 1))
     inner = np.clip(lam, 5e-324, 1 - 1e-16)
     value = -np.log1p(-inner) - inner * np.log(inner) / (1 - inner)

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from attentropy.core.errors import ArgumentError
 from attentropy.theory import populations
-from attentropy.theory._arrays import Array, above, at_least, elementwise, require
+from attentropy.theory._arrays import Array, above, at_least, elementwise, floats, number, require
 from attentropy.theory._quadrature import moments
 from attentropy.theory._special import exp_scaled_square
 from attentropy.theory.bounds import within_log
@@ -120,7 +120,7 @@ def second_order_entropy(n: Any, spread: Any) -> Any:
     square = spread * spread
     growth = np.where(spread < 1, np.expm1(square), exp_scaled_square(spread, 1.0) - 1)
     correction = (square - 0.5) * growth + square
-    return np.log(n) - square / 2 + correction / n
+    return np.where(np.isinf(growth), np.inf, np.log(n) - square / 2 + correction / n)
 
 
 @elementwise
@@ -237,7 +237,7 @@ def expected_max(n: Any) -> Any:
     3.24143576913...
     """
     at_least("n", n, 1)
-    t = np.arange(-14, 16, 0.02)
+    t = np.arange(-14, 40, 0.004)  # 37.5 is the mean for the largest n that a float holds
     log_cdf, log_density = special.log_ndtr(t), -t * t / 2 - 0.5 * np.log(2 * np.pi)
     flat = n.reshape(-1, 1)
     weight = np.exp(np.log(flat) + (flat - 1) * log_cdf + log_density)
@@ -316,6 +316,8 @@ def hold_entropy_spread(n: Any, n0: Any, spread0: Any) -> Any:
     3.7...
     """
     at_least("n", n, 1)
+    at_least("n0", n0, 1)
+    at_least("spread0", spread0, 0)
     entropy = np.asarray(expected_entropy(n0, spread0))
     return scale_for_entropy(n, np.minimum(entropy, np.log(n)))
 
@@ -420,7 +422,9 @@ def spread_under(rule: str, *, spread0: float, n0: float, n: float) -> float:
     """
     if rule not in RULES:
         raise ArgumentError("rule", f"one of {', '.join(RULES)}", rule)
-    above("n0", np.asarray(n0, float), 1)
+    above("n0", number("n0", n0), 1)
+    at_least("n", number("n", n), 1)
+    at_least("spread0", number("spread0", spread0), 0)
     growth = math.log(n) / math.log(n0)
     match rule:
         case "constant":
@@ -448,6 +452,11 @@ def drift_table(
     >>> drift_table([8192], spread0=2.0, n0=1024, rules=("log",))["log"]
     array([5.79...])
     """
-    sizes = np.atleast_1d(np.asarray(lengths, float))
+    sizes = np.atleast_1d(floats("lengths", lengths))
+    if sizes.ndim > 1:
+        raise ArgumentError("lengths", "one list of numbers", lengths)
+    at_least("lengths", sizes, 1)
+    if isinstance(rules, str) or not np.iterable(rules):
+        raise ArgumentError("rules", f"a tuple of {', '.join(RULES)}", rules)
     spreads = {r: [spread_under(r, spread0=spread0, n0=n0, n=k) for k in sizes] for r in rules}
     return {rule: np.asarray(expected_entropy(sizes, x)) for rule, x in spreads.items()}

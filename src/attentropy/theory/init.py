@@ -7,7 +7,7 @@ import numpy as np
 
 from attentropy.core.errors import ArgumentError
 from attentropy.theory import cost
-from attentropy.theory._arrays import Array, at_least, finite, floats, plain
+from attentropy.theory._arrays import Array, at_least, finite, floats, number, plain, require
 
 attention_cost = cost.attention_cost
 crossover_length = cost.crossover_length
@@ -25,7 +25,7 @@ class Gains(NamedTuple):
 
 def _check_dims(**dims: float) -> None:
     for name, value in dims.items():
-        at_least(name, np.asarray(value, float), 1)
+        at_least(name, number(name, value), 1)
 
 
 def weight_variance(scheme: str, d_in: int, d_out: int) -> float:
@@ -69,9 +69,10 @@ def gains(scheme: str, d_in: int, d_out: int, *, input_variance: float = 1.0) ->
     Gains(forward=1.777..., backward=0.222..., score=3.160...)
     """
     variance = weight_variance(scheme, d_in, d_out)
-    at_least("input_variance", np.asarray(input_variance, float), 0)
+    at_least("input_variance", number("input_variance", input_variance), 0)
     forward, backward = d_in * variance, d_out * variance
-    return Gains(forward, backward, (forward * input_variance) ** 2)
+    score = forward * input_variance
+    return Gains(forward, backward, score * score)
 
 
 def xavier_gain(d_in: int, d_out: int) -> Gains:
@@ -101,10 +102,14 @@ def score_variance(d: int, sigma: float, mu: float = 0.0, *, scale: float | None
     64.0
     """
     _check_dims(d=d)
-    at_least("sigma", np.asarray(sigma, float), 0)
-    finite("mu", np.asarray(mu, float))
+    at_least("sigma", number("sigma", sigma), 0)
+    finite("mu", number("mu", mu))
+    finite("scale", number("scale", 1.0 if scale is None else scale))
+    if sigma == 0 or scale == 0:
+        return 0.0
     factor = 1 / d if scale is None else scale * scale
-    return factor * d * (sigma**4 + 2 * mu**2 * sigma**2)
+    square = float(sigma) * sigma  # products overflow to inf, powers of floats would raise
+    return factor * d * square * (square + 2 * float(mu) * mu)
 
 
 def row_spread(query: Any, sigma: Any, scale: Any) -> Any:
@@ -119,7 +124,8 @@ def row_spread(query: Any, sigma: Any, scale: Any) -> Any:
     finite("query", q)
     at_least("sigma", width, 0)
     finite("scale", factor)
-    return plain(abs(factor) * width * np.linalg.norm(q))
+    with np.errstate(over="ignore"):
+        return plain(abs(factor) * width * np.linalg.norm(q))
 
 
 def head_dim_choices(d_model: int) -> list[tuple[int, int, float]]:
@@ -129,6 +135,7 @@ def head_dim_choices(d_model: int) -> list[tuple[int, int, float]]:
         d_model: width of the model.
     """
     _check_dims(d_model=d_model)
+    require("d_model", "a whole number", d_model, d_model % 1 == 0)
     heads = [2**k for k in range(int(math.log2(d_model)) + 1) if d_model % 2**k == 0]
     return [(h, d_model // h, xavier_gain(d_model, d_model // h).score) for h in heads]
 
@@ -139,9 +146,9 @@ def singular_values(matrix: Any) -> Array:
     Args:
         matrix: [rows, columns].
     """
-    m = np.asarray(matrix, float)
-    if m.ndim != 2:
-        raise ArgumentError("matrix", "two-dimensional", m.shape)
+    m = floats("matrix", matrix)
+    if m.ndim != 2 or not m.size:
+        raise ArgumentError("matrix", "two-dimensional and not empty", m.shape)
     finite("matrix", m)
     return np.asarray(np.linalg.svd(m, compute_uv=False))
 
@@ -178,9 +185,13 @@ def score_matrix_spectrum(w_q: Any, w_k: Any) -> Array:
         w_q: W_Q, [d_model, d_k].
         w_k: W_K, [d_model, d_k].
     """
-    a, b = np.asarray(w_q, float), np.asarray(w_k, float)
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+    a, b = floats("w_q", w_q), floats("w_k", w_k)
+    if a.ndim != 2 or not a.size:
+        raise ArgumentError("w_q", "[d_model, d_k], not empty", a.shape)
+    if b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ArgumentError("w_k", "[d_model, d_k] as w_q", f"{b.shape}, {a.shape}")
+    finite("w_q", a)
+    finite("w_k", b)
     return singular_values(np.linalg.qr(a)[1] @ np.linalg.qr(b)[1].T)
 
 
@@ -193,7 +204,7 @@ def marchenko_pastur_edges(rows: int, cols: int, variance: float) -> tuple[float
         variance: variance of an entry.
     """
     _check_dims(rows=rows, cols=cols)
-    at_least("variance", np.asarray(variance, float), 0)
+    at_least("variance", number("variance", variance), 0)
     root = math.sqrt(variance)
     a, b = math.sqrt(rows), math.sqrt(cols)
     return root * abs(a - b), root * (a + b)

@@ -18,6 +18,7 @@ from attentropy.theory._arrays import (
     elementwise,
     finite,
     floats,
+    number,
     probabilities_array,
     require,
 )
@@ -79,7 +80,9 @@ def mgf(kind: str, scale: Any) -> Any:
         scale: standard deviation, half width or Laplace b.
     """
     _check_kind(kind)
-    return {"gaussian": mgf_gaussian, "uniform": mgf_uniform, "laplace": mgf_laplace}[kind](scale)
+    size = floats("scale", scale)
+    (above if kind == "laplace" else at_least)("scale", size, 0)
+    return {"gaussian": mgf_gaussian, "uniform": mgf_uniform, "laplace": mgf_laplace}[kind](size)
 
 
 def _check_kind(kind: str) -> None:
@@ -132,7 +135,7 @@ def relative_variance_of(samples: Any) -> float:
     Args:
         samples: draws of eps.
     """
-    eps = np.asarray(samples, float).ravel()
+    eps = floats("samples", samples).ravel()
     require("samples", "at least two finite numbers", len(eps), len(eps) >= 2)
     finite("samples", eps)
     weight = np.exp(eps - eps.max())
@@ -145,7 +148,7 @@ def mgf_of(samples: Any) -> float:
     Args:
         samples: draws of eps.
     """
-    eps = np.asarray(samples, float).ravel()
+    eps = floats("samples", samples).ravel()
     require("samples", "at least one finite number", len(eps), len(eps) >= 1)
     finite("samples", eps)
     with np.errstate(over="ignore"):
@@ -217,9 +220,11 @@ def predict_correlated(p: Any, values: Any, covariance: Any) -> Prediction:
         values: v, [n] or [n, d].
         covariance: K between the scores, [n, n].
     """
-    weight, k = probabilities_array(p), np.asarray(covariance, float)
-    v = np.asarray(values, float)
-    if k.shape != weight.shape * 2 or v.shape[:1] != weight.shape:
+    weight, k = probabilities_array(p), floats("covariance", covariance)
+    v = floats("values", values)
+    if v.shape[:1] != weight.shape:
+        raise ArgumentError("values", f"of {len(weight)} rows", v.shape)
+    if k.shape != weight.shape * 2:
         raise ArgumentError("covariance", f"[n, n] with n = {len(weight)}", k.shape)
     finite("covariance", k)
     k = k - _common_variance(k)
@@ -262,9 +267,13 @@ def ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> An
 def _ratio_mean(mean_x: Any, mean_y: Any, covariance: Any, variance_y: Any) -> Any:
     finite("mean_x", mean_x)
     require("mean_y", "finite and not 0", mean_y, np.isfinite(mean_y) & (mean_y != 0))
+    finite("covariance", covariance)
     at_least("variance_y", variance_y, 0)
     ratio = mean_x / mean_y
-    return ratio - covariance / mean_y / mean_y + variance_y * ratio / mean_y / mean_y
+    apart = ratio - covariance / mean_y / mean_y + variance_y * ratio / mean_y / mean_y
+    # over one denominator a tiny EY gives inf with its sign, where inf - inf would be NaN
+    over = mean_x * mean_y * mean_y - covariance * mean_y + variance_y * mean_x
+    return np.where(np.isnan(apart), over / mean_y / mean_y / mean_y, apart)
 
 
 def simulate(p: Any, values: Any, noise: Any) -> Array:
@@ -293,8 +302,13 @@ def draw(kind: str, scale: float, size: Any, rng: np.random.Generator) -> Array:
         size: shape of the result.
         rng: source of random numbers.
     """
-    _check_kind(kind)
-    mgf(kind, scale)
+    mgf(kind, number("scale", scale))
+    sides = floats("size", size)
+    if sides.ndim > 1 or not ((sides >= 0) & (sides % 1 == 0)).all():
+        raise ArgumentError("size", "a whole number >= 0 or a tuple of them", size)
+    shape = sides.astype(int)
     if kind == "gaussian":
-        return rng.normal(0.0, scale, size)
-    return rng.uniform(-scale, scale, size) if kind == "uniform" else rng.laplace(0.0, scale, size)
+        return rng.normal(0.0, scale, shape)
+    return (
+        rng.uniform(-scale, scale, shape) if kind == "uniform" else rng.laplace(0.0, scale, shape)
+    )

@@ -254,18 +254,25 @@ def linear(q: Any, mu: Any, covariance: Any) -> float:
     >>> linear([1.0, 2.0], [0.5, 0.25], [[1.0, 0.5], [0.5, 2.0]])
     0.28867513459481...
     """
-    q, mu, sigma = floats("q", q), floats("mu", mu), floats("Sigma", covariance)
-    if mu.shape != q.shape or sigma.shape != q.shape * 2:
-        raise ArgumentError("Sigma", "[d, d] with q and mu of d entries", f"{sigma.shape}")
-    for name, value in (("q", q), ("mu", mu), ("Sigma", sigma)):
+    q, mu, sigma = floats("q", q), floats("mu", mu), floats("covariance", covariance)
+    if q.ndim != 1 or not q.size:
+        raise ArgumentError("q", "a vector of at least one entry", q)
+    if mu.shape != q.shape:
+        raise ArgumentError("mu", f"of {len(q)} entries as q", mu)
+    if sigma.shape != q.shape * 2:
+        raise ArgumentError("covariance", f"[d, d] with d = {len(q)}", sigma.shape)
+    for name, value in (("q", q), ("mu", mu), ("covariance", sigma)):
         finite(name, value)
+    q = q / (np.abs(q).max() or 1.0)  # S does not depend on the length of q
     variance = q @ sigma @ q
-    require("Sigma", "positive semidefinite (q^T Sigma q >= 0)", variance, variance >= 0)
+    require("covariance", "positive semidefinite (q^T Sigma q >= 0)", variance, variance >= 0)
     return float(_signal_share(abs(float(q @ mu)), float(np.sqrt(variance))))
 
 
 def linear_iid(sigma: Any, mu: Any, q: Any) -> Any:
     """S = 1/sqrt(1 + (sigma ||q||_2/(mu ||q||_1))^2) for iid feature components and q >= 0.
+
+    NaN where every weight is 0: for q = 0, and for mu = sigma = 0.
 
     Args:
         sigma: standard deviation of a component of the keys.
@@ -281,6 +288,7 @@ def linear_iid(sigma: Any, mu: Any, q: Any) -> Any:
         raise ArgumentError("q", "a vector of at least one entry", q)
     at_least("sigma", noise, 0)
     at_least("mu", signal, 0)
+    vector = vector / (vector.max() or 1.0)  # S does not depend on the length of q
     return _signal_share(signal * vector.sum(), noise * np.linalg.norm(vector))
 
 
@@ -299,6 +307,7 @@ def empirical(weights: Any) -> Any:
     a = np.abs(floats("weights", weights))
     if a.ndim == 0 or not a.shape[-1]:
         raise ArgumentError("weights", "a vector (or rows) of at least one weight", weights)
+    finite("weights", a)
     top = a.max(-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         a = a / top
