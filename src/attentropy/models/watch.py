@@ -102,6 +102,8 @@ class Watch:
         self.recorder = Recorder(every=every, keep=keep, sample=sample, verify=verify)
         self._undo: ExitStack | None = None
         self._shared: tuple[Any, reduce.Shared] | None = None
+        self._elsewhere: list[Owner] = []  # layers that other processes hold
+        self._order: list[str] = []  # of the layers of all processes
         self._told: set[str] = set()
         self._named: list[tuple[str, nn.Module]] = []
 
@@ -150,9 +152,12 @@ class Watch:
 
     def places(self) -> list[tuple[Place, Slot]]:
         """Where attention was recorded, with its sums."""
+        owners = [*self.recorder.owners, *self._elsewhere]
+        if self._elsewhere:
+            owners.sort(key=lambda owner: self._order.index(owner.name))
         return [
             (place, slot)
-            for owner in self.recorder.owners
+            for owner in owners
             for place, slot in sorted(owner.slots.items(), key=lambda item: item[0])
             if slot.length or bool(slot.rows[0].any())
         ]
@@ -224,6 +229,7 @@ class Watch:
         for owner in self.recorder.owners:
             for slot in owner.slots.values():
                 slot.clear()
+        self._elsewhere = []
         if self.recorder.generation is not None:
             self.recorder.generation.clear()
 
@@ -246,8 +252,11 @@ class Watch:
 
         The heads of a transformers model with a tp_plan, which processes share, stand side by side
         with the numbers that they have in the whole model; twins are looked for within a process.
+        Layers that only other processes hold, as stages of a pipeline do, get their rows too: each
+        layer needs the name that it has in the whole model.
 
-        Takes one small collective; processes may have recorded nothing, or other places. See
+        Takes one small collective; processes may have recorded nothing, or other places. What was
+        added up once is added up again by a second call, unless `clear` is called between. See
         attentropy.models.record.reduce for samples that do not wait.
 
         Args:
@@ -257,7 +266,11 @@ class Watch:
             beside = reduce.tensor_parallel_of(self.model)
             shared = reduce.Shared(self.recorder.owners, group=group, tensor_parallel=beside)
             self._shared = group, shared
-        reduce.fill(self.recorder.owners, self._shared[1].start().slots())
+        sample = self._shared[1].start()
+        whole = sample.slots()
+        reduce.fill(self.recorder.owners, whole)
+        self._order = sample.order
+        self._elsewhere = reduce.elsewhere(self.recorder, whole)
 
     def _own(self, undo: ExitStack, named: list[tuple[str, nn.Module]]) -> None:
         """Attach a record to every module that may call attention; count the model's passes."""

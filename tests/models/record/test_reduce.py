@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import attentropy as at
-from attentropy.models.record.reduce import Shared
+from attentropy.models.record.reduce import Shared, elsewhere, slots, totals
 from tests.models.test_watch import Model
 from tests.processes import spawn
 
@@ -44,6 +44,17 @@ def alone():
         for x in batches():
             one(x)
     return w.heads()
+
+
+def test_layers_of_other_processes_have_owners_of_their_own():
+    with at.watch(one := model()) as w:
+        one(batches()[0])
+    whole = slots(totals(w.recorder.owners))
+    assert elsewhere(w.recorder, whole) == []
+    far = {place._replace(layer=f"far.{place.layer}"): slot for place, slot in whole.items()}
+    found = elsewhere(w.recorder, whole | far)
+    assert {place: slot for owner in found for place, slot in owner.slots.items()} == far
+    assert all(owner.name.startswith("far.") for owner in found)
 
 
 def run(wrapped, rank, ranks):

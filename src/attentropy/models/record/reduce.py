@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from attentropy.distributed.groups import Group
 from attentropy.distributed.reduce import Pending, Reducer, Totals, merge
 from attentropy.models.record.accumulators import Owner, Place, Slot
+from attentropy.models.record.recorder import Recorder
 from attentropy.models.record.rows import HeadRow, rows_of
 
 _SUMS = ("rows", "sampled", "overlap")
@@ -99,8 +100,13 @@ class GroupSample:
         parts, size = self.pending.parts(), self.tensor_parallel
         return _side_by_side([merge(parts[rank::size]) for rank in range(size)], self.cut)
 
+    @property
+    def order(self) -> list[str]:
+        """Names of the layers of all ranks, in order, once `slots` or `heads` was called."""
+        return self.pending.reducer.order or self.layers
+
     def _rows(self, found: dict[Place, Slot]) -> list[HeadRow]:
-        known = {name: i for i, name in enumerate(self.pending.reducer.order or self.layers)}
+        known = {name: i for i, name in enumerate(self.order)}
         order = sorted(found, key=lambda place: (known.get(place.layer, len(known)), place))
         return [row for i, place in enumerate(order) for row in rows_of(place, found[place], i)]
 
@@ -155,6 +161,22 @@ def fill(owners: Collection[Owner], whole: dict[Place, Slot]) -> None:
     for place, slot in whole.items():
         if place.layer in known:
             known[place.layer].slot_of(place, device=slot.top.device).merge(slot)
+
+
+def elsewhere(recorder: Recorder, whole: dict[Place, Slot]) -> list[Owner]:
+    """Owners of the slots whose layers this rank does not have.
+
+    Args:
+        recorder: of the watch.
+        whole: the slots of all ranks.
+    """
+    own = {owner.name for owner in recorder.owners}
+    others: dict[str, Owner] = {}
+    for place, slot in whole.items():
+        if place.layer not in own:
+            owner = others.setdefault(place.layer, Owner(place.layer, recorder))
+            owner.slots[place] = slot
+    return list(others.values())
 
 
 def _slot(tensors: dict[str, Tensor]) -> Slot:
