@@ -6,6 +6,7 @@ from attentropy.models.progress import Listener
 class Heard(Listener):
     def __init__(self):
         self.stages, self.total, self.done, self.said, self.steps = [], 0, 0, [], []
+        self.possible = 0, ""
 
     def stage(self, text):
         self.stages.append(text)
@@ -15,6 +16,9 @@ class Heard(Listener):
 
     def more(self, work):
         self.total += work
+
+    def perhaps(self, work, condition):
+        self.possible = work, condition
 
     def advance(self, work):
         self.done += work

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from attentropy.models.progress import ReadingCost, blocks, counted
+from attentropy.models.progress import Expected, ReadingCost, blocks, counted
 from tests.extensions.small_models import grouped_llama
 from tests.listeners import Heard
 
@@ -69,3 +69,19 @@ def test_attention_costs_more_in_longer_texts():
     assert cost.balance == size / (config.hidden_size * config.num_hidden_layers)
     alone = cost.of(100, length=0)
     assert (alone, cost.of(100, length=round(cost.balance))) == (100, pytest.approx(200, abs=1))
+
+
+def test_work_on_a_condition_enters_the_total_only_if_it_is_needed():
+    for needed, total in ((True, 130), (False, 100)):
+        heard = Heard()
+        heard.begin(90)
+        expected = Expected(heard)
+        expected.add(10)
+        expected.perhaps(30, "if it breaks past 64")
+        assert (heard.total, heard.possible) == (100, (30, "if it breaks past 64"))
+        expected.decide(needed=needed)
+        assert (heard.total, heard.possible) == (total, (0, ""))
+        expected.comes(25)  # more than was expected without the condition
+        assert heard.total == max(total, 115)
+        expected.ends()
+        assert heard.total == 115

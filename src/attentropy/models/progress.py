@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -33,6 +33,14 @@ class Listener:
             work: the amount to add; negative for work that is not needed.
         """
 
+    def perhaps(self, work: int, condition: str) -> None:
+        """Work that may come besides the total; it replaces what was said before.
+
+        Args:
+            work: the amount; 0 if nothing more may come.
+            condition: when it is done, in words that begin with "if".
+        """
+
     def advance(self, work: int) -> None:
         """Some of the work is done.
 
@@ -46,6 +54,34 @@ class Listener:
         Args:
             text: a sentence.
         """
+
+
+class Amount(NamedTuple):
+    """An amount of reading.
+
+    Attributes:
+        work: in the units of `ReadingCost`.
+        tokens: the number of tokens that are read.
+    """
+
+    work: int = 0
+    tokens: int = 0
+
+    def and_also(self, other: "Amount") -> "Amount":
+        """Both, one after the other.
+
+        Args:
+            other: more reading.
+        """
+        return Amount(self.work + other.work, self.tokens + other.tokens)
+
+    def times(self, count: int) -> "Amount":
+        """The same, several times.
+
+        Args:
+            count: how often.
+        """
+        return Amount(self.work * count, self.tokens * count)
 
 
 class ReadingCost:
@@ -93,6 +129,63 @@ class ReadingCost:
         [0.75, 1.25]
         """
         return (1 + (2 * first + tokens) / self.balance) / (1 + length / self.balance)
+
+
+class Expected:
+    """Work that is still to come, so that a listener's total is what will really be done.
+
+    Args:
+        listener: receives the changes.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.certain = 0  # of the work to come, what the listener's total has
+        self.possible = 0
+
+    def add(self, work: int) -> None:
+        """Work that is done later in any case.
+
+        Args:
+            work: the amount.
+        """
+        self.certain += work
+        self.listener.more(work)
+
+    def perhaps(self, work: int, condition: str) -> None:
+        """Work that is done on a condition; the total does not have it.
+
+        Args:
+            work: the amount.
+            condition: in words that begin with "if".
+        """
+        self.possible = work
+        self.listener.perhaps(work, condition)
+
+    def decide(self, *, needed: bool) -> None:
+        """Whether the condition is met: then its work is part of the total.
+
+        Args:
+            needed: True if the work is done.
+        """
+        if needed:
+            self.add(self.possible)
+        self.perhaps(0, "")
+
+    def comes(self, work: int) -> None:
+        """So much is done now, expected or not.
+
+        Args:
+            work: the amount.
+        """
+        self.listener.more(max(0, work - self.certain))
+        self.certain = max(0, self.certain - work)
+
+    def ends(self) -> None:
+        """Nothing comes any more."""
+        self.listener.more(-self.certain)
+        self.certain = 0
+        self.perhaps(0, "")
 
 
 @contextmanager

@@ -17,16 +17,22 @@ from attentropy.distributed.team import ALONE, Team
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.cause import Cause
 from attentropy.models.losses.lockstep import blocks, grouped, most_tokens
-from attentropy.models.losses.probes import WINDOW, WINDOWS
 from attentropy.models.losses.reading import has_decoder_beside
-from attentropy.models.progress import Listener, ReadingCost, counted
+from attentropy.models.plan import Plan
+from attentropy.models.progress import Amount, Expected, Listener, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.reduce import tensor_parallel_of
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
 from attentropy.scans.judging.judge import concluded, judge
-from attentropy.scans.judging.remedies import candidates, largest_logit, planned, tried
+from attentropy.scans.judging.remedies import (
+    candidates,
+    largest_logit,
+    planned,
+    tried,
+    usual_cause,
+)
 from attentropy.scans.loading.inputs import Readable, Tokens, of
 from attentropy.scans.loading.sources import Placement, describe_model
 from attentropy.scans.measuring import lengths as spans
@@ -36,7 +42,6 @@ from attentropy.scans.schema import Measure, Scan, ScannedModel, ScannedText, Sk
 from attentropy.scans.texts.beginning import beginning
 
 Keep = Callable[[Scan], object]
-PROBED = 4 * WINDOWS * WINDOW  # tokens of the distance probe, at most: three gaps beside none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,8 @@ def scan(
     windows = spans.Windows.of(
         ids, wanted, batch=batch, budget=tokens_per_length, begin=text.begin, end=text.end
     )
-    work = _Work(model, windows, provenance, listener or Listener(), skipped=skipped, team=team)
+    heard = listener or Listener()
+    work = _Work(model, windows, provenance, heard, skipped, calibrate=calibrate, team=team)
     for warning in text.about.warnings:
         work.listener.say(f"beware: {warning}")
     work.measure_all(wanted, done, keep=keep)
@@ -133,8 +139,7 @@ def scan(
         found.maps = draw_maps(model, ids[:length], found.layers, label=label)
         found.text = beginning(model, text, label=label, length=length)
     if calibrate:
-        work.listener.stage("calibrating")
-        found.plan = calibration.calibrated(model, windows, found, team=team)
+        found.plan = work.calibrated(found)
     work.conclude(found)
     found.seconds = work.seconds
     return found
@@ -149,6 +154,7 @@ class _Work:
     provenance: Provenance
     listener: Listener
     skipped: list[Skipped]
+    calibrate: bool = False
     team: Team = ALONE
     measures: list[Measure] = field(default_factory=list)
     losses: dict[int, Tensor] = field(default_factory=dict)
@@ -156,17 +162,13 @@ class _Work:
     coverage: list[ModuleCoverage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cost = ReadingCost(self.model)
-        self.planned = 0
+        self.costs = spans.ScanCosts(self.model, self.text)
+        self.expected = Expected(self.listener)
 
     @property
     def seconds(self) -> float:
         """How long it took so far."""
         return round(time.perf_counter() - self.provenance.began, 3)
-
-    def amount(self, length: int) -> int:
-        """What it costs to read all windows of a length."""
-        return self.cost.of(self.text.rows(length).numel(), length=length)
 
     def measure_all(self, lengths: list[int], done: Scan | None, *, keep: Keep | None) -> None:
         """Measure every length that was not done before; `keep` gets the scan after each."""
@@ -174,10 +176,10 @@ class _Work:
             self.listener.say(f"length {skip.length:,} is left out: {skip.reason}")
         known = {measure.length: measure for measure in (done.measures if done else ())}
         self.coverage = done.coverage if done else []
-        self.planned = self._beyond(lengths[-1])
-        new = sum(self.amount(length) for length in lengths if length not in known)
-        self.listener.begin(new + self.planned)
-        for group in self._together([length for length in lengths if length not in known]):
+        new = [length for length in lengths if length not in known]
+        self.listener.begin(self.costs.windows(*new).work)
+        self._expect_beyond(lengths)
+        for group in self._together(new):
             self._measure(group)
             self._order(lengths, known)
             if keep is not None and self.measures:
@@ -205,10 +207,8 @@ class _Work:
     def _measure(self, lengths: list[int]) -> None:
         """Measure lengths, or note why the model refuses one of them."""
         self.listener.stage(f"length {', '.join(f'{length:,}' for length in lengths)}")
-        work = sum(self.amount(length) for length in lengths)
-        tokens = sum(self.text.rows(length).numel() for length in lengths)
         try:
-            with self._counted(work, tokens, lengths[-1]):
+            with self._counted(self.costs.windows(*lengths), lengths[-1]):
                 cut = [self.text.cut(length) for length in lengths]
                 found = measure_several(self.model, cut, team=self.team, met=self.met)
         except AttentropyError:
@@ -227,34 +227,40 @@ class _Work:
         if found.losses is not None:
             self.losses[found.measure.length] = found.losses
             found.measure.stretches = stretch_means(self.text.along(found.losses))
+        elif found.measure.loss is None and not self.calibrate:
+            self.expected.ends()  # nothing is predicted, so nothing is judged by its loss
         self.measures.append(found.measure)
         self.coverage = found.coverage
+
+    def calibrated(self, scan: Scan) -> Plan:
+        """The plan that holds the entropy, with its effects."""
+        self.listener.stage("calibrating")
+        lengths = calibration.lengths_of(scan.lengths, scan.model.trained_length)
+        with self._coming(self.costs.calibrated(lengths), None):
+            return calibration.calibrated(self.model, self.text, scan, team=self.team)
 
     def conclude(self, scan: Scan) -> None:
         """Judge what lies beyond the trained length: where it breaks, why, and what helps."""
         longest, trained = scan.measures[-1], scan.model.trained_length
-        known = longest.loss is not None and not has_decoder_beside(self.model)
+        known = longest.loss is not None and not self._reads_two()
         if trained is not None and known and longest.length > trained + len(self.text.end):
             self._look_beyond(scan, longest.length, trained)
         judge(scan)
-        self.listener.more(-self.planned)
-        self.planned = 0
+        self.expected.ends()
 
     def _look_beyond(self, scan: Scan, length: int, trained: int) -> None:
         self.listener.stage(f"beyond {trained:,}, compared with truncation")
-        windows, whole = self.text.rows(length), self.losses.get(length)
-        self._expect(self._truncated(length, trained))
-        twice = _read_twice(windows, trained)
-        with self._counted(self._truncated(length, trained), twice, trained):
+        whole = self.losses.get(length)
+        with self._coming(self.costs.truncated(length, trained), trained):
             beyond = Beyond(
                 self.model, self.text, length, trained=trained, whole=whole, team=self.team
             )
         excess, cause = beyond.excess(), None
         noticed = beyond.noticed_at()
+        self.expected.decide(needed=noticed is not None)
         if noticed is not None:
             self.listener.stage("probing distance and number")
-            self._expect(self._probed(length))
-            with self._counted(self._probed(length), windows.numel() + PROBED, length):
+            with self._coming(self.costs.probed(length, trained), length):
                 cause = beyond.why()
         scan.verdict = concluded(scan, excess=excess, noticed_at=noticed, cause=cause)
         if noticed is not None or scan.plan is not None:
@@ -264,42 +270,54 @@ class _Work:
     def _try(self, scan: Scan, beyond: Beyond, cause: Cause | None) -> None:
         """Every remedy; a plan that is asked for is offered beside the others, never alone."""
         folder, length = self.provenance.folder, beyond.length
-        most = largest_logit(scan)
+        most, name = largest_logit(scan), None if cause is None else cause.name
         wanted = [
-            *candidates(self.model, beyond.trained, length, cause, most=most, folder=folder),
+            *candidates(self.model, beyond.trained, length, name, most=most, folder=folder),
             *([] if scan.plan is None else [planned(scan.plan, folder)]),
         ]
-        work = len(wanted) * self.amount(length)
-        self._expect(work)
-        with self._counted(work, len(wanted) * beyond.rows.numel(), length):
+        with self._coming(self.costs.windows(length).times(len(wanted)), length):
             scan.remedies = tried(beyond, wanted)
 
-    def _beyond(self, length: int) -> int:
-        """What is expected to come after the measures: as if the longest length would break."""
-        trained = self.provenance.model.trained_length
-        if trained is None or length <= trained:
-            return 0
-        remedies = len([*candidates(self.model, trained, length, None, most=1.0)])
-        reading = self._truncated(length, trained) + self._probed(length)
-        return reading + remedies * self.amount(length)
+    def _expect_beyond(self, lengths: list[int]) -> None:
+        """Tell what comes after the measures for certain, and what comes only if it breaks."""
+        trained, length, costs = self.provenance.model.trained_length, lengths[-1], self.costs
+        if self.calibrate:
+            self.expected.add(costs.calibrated(calibration.lengths_of(lengths, trained)).work)
+        if trained is None or length <= trained + len(self.text.end) or self._reads_two():
+            return
+        self.expected.add(costs.truncated(length, trained).work)
+        probes, remedies = costs.probed(length, trained).work, self._remedies(length, trained)
+        if self.calibrate:  # then remedies are tried in any case
+            self.expected.add(remedies)
+            remedies = 0
+        self.expected.perhaps(probes + remedies, f"if it breaks past {trained:,}")
 
-    def _expect(self, work: int) -> None:
-        """So much of the work comes now, planned or not."""
-        self.listener.more(max(0, work - self.planned))
-        self.planned = max(0, self.planned - work)
+    def _remedies(self, length: int, trained: int) -> int:
+        """The expected cost of trying remedies, against the usual cause in such a model."""
+        wanted = [*candidates(self.model, trained, length, usual_cause(self.model), most=1.0)]
+        return (len(wanted) + self.calibrate) * self.costs.windows(length).work
 
-    def _counted(self, work: int, tokens: int, length: int) -> AbstractContextManager[None]:
-        """Tells of work that processes share: each reads its part of the tokens."""
-        own, cost = tokens // self.team.size, self.cost
-        return counted(self.model, self.listener, work=work, tokens=own, cost=cost, length=length)
+    def _reads_two(self) -> bool:
+        """Whether the model reads two texts: nothing beyond the trained length is judged then."""
+        return has_decoder_beside(self.model)
 
-    def _truncated(self, length: int, trained: int) -> int:
-        """What reading with truncation costs."""
-        return self.cost.of(_read_twice(self.text.rows(length), trained), length=trained)
+    def _coming(self, amount: Amount, length: int | None) -> AbstractContextManager[None]:
+        """Tells of work after the measures, expected or not."""
+        self.expected.comes(amount.work)
+        return self._counted(amount, length)
 
-    def _probed(self, length: int) -> int:
-        """What the two probes cost: long windows once more, and short ones with gaps."""
-        return self.amount(length) + self.cost.of(PROBED, length=WINDOW)
+    def _counted(self, amount: Amount, length: int | None) -> AbstractContextManager[None]:
+        """Tells of work that processes share: each reads its part; None for several lengths."""
+        own = amount.tokens // self.team.size
+        weighed = None if length is None else self.costs.reading
+        return counted(
+            self.model,
+            self.listener,
+            work=amount.work,
+            tokens=own,
+            cost=weighed,
+            length=length or 0,
+        )
 
     def _refused(self, length: int, error: Exception) -> None:
         if not self.measures:
@@ -342,11 +360,6 @@ def _check_team(model: nn.Module, team: Team) -> None:
     if team.size > 1 and size > 1:
         rule = f"left out for a model whose heads {size} processes share"
         raise ArgumentError("team", rule, f"one of {team.size}")
-
-
-def _read_twice(windows: Tensor, trained: int) -> int:
-    """Tokens read with truncation: windows of the trained length overlap by a half."""
-    return 2 * len(windows) * (windows.shape[1] - trained)
 
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:

@@ -48,3 +48,23 @@ def test_progress_is_a_listener_and_silent_if_asked(capsys):
         assert (loud.bar.tasks[0].total, loud.bar.tasks[0].completed) == (20, 5)
         loud.say("length [128] is left out")
     assert "length [128] is left out" in capsys.readouterr().err
+
+
+def test_a_file_gets_a_line_a_minute_with_the_time_left_and_what_may_come(capsys):
+    now = [0.0]
+    with progress(quiet=False, clock=lambda: now[0]) as told:
+        told.begin(1000)
+        told.perhaps(500, "if it breaks past 8,192")
+        told.stage("length 4,096")
+        for _ in range(10):
+            now[0] += 20.0
+            told.advance(50)
+        told.perhaps(0, "")
+        now[0] += 100.0
+        told.stage("drawing attention maps")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert lines[0] == (
+        "0:01:00 elapsed · 0:05:40 left (+ 0:03:20 if it breaks past 8,192) · length 4,096"
+    )
+    assert len(lines) == 4
+    assert lines[-1].endswith("left · drawing attention maps")

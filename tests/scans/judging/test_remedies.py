@@ -54,7 +54,7 @@ def test_a_model_that_cannot_be_steered_gets_no_remedy():
 
 def test_scales_are_not_tried_against_distance():
     cause = beyond(Sick(distance=0.5)).why()
-    names = [one.name for one in candidates(Sick(), 64, 256, cause)]
+    names = [one.name for one in candidates(Sick(), 64, 256, cause.name)]
     assert names == ["window of 64 with 1 sink", "window of 64 with 4 sinks"]
     diluted = [one.name for one in candidates(Sick(), 64, 512, None)]
     assert diluted[0] == "scale with log n"

@@ -4,10 +4,14 @@ import torch
 
 import attentropy as at
 from attentropy.core.errors import ArgumentTypeError
+from attentropy.lab.embedded import load_embedded, sample_bytes
+from attentropy.models.progress import ReadingCost, blocks
 from attentropy.scans.errors import ScanError
 from attentropy.scans.measuring import lengths
+from tests.listeners import Heard
 from tests.report.synthetic import make_scan
 from tests.scans import tiny
+from tests.scans.small_llama import llama
 
 
 def model(trained=None, maximum=None):
@@ -113,3 +117,77 @@ def test_there_are_passes_for_several_processes_to_share():
     assert [len(part) for part in text.cut(2048)] == [1] * 4
     text = lengths.Windows.of(torch.arange(2**16), [64], batch=4, budget=2**16)
     assert [len(part) for part in text.cut(64)] == [4] * 256  # batch is the most
+
+
+class Clocked(Heard):
+    """Time goes by while layers run; each report of progress predicts how long it all takes."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.now, self.predicted, self.balance = 0.0, [], ReadingCost(model).balance
+        for layer in blocks(model):
+            layer.register_forward_hook(self.tick, with_kwargs=True)
+
+    def tick(self, layer, args, kwargs, output):
+        rows, size = (args[0] if args else kwargs["hidden_states"]).shape[:2]
+        cache = kwargs.get("past_key_values")
+        keys = size if cache is None else cache.get_seq_length()
+        self.now += rows * size * (1 + (2 * keys - size) / self.balance)
+
+    def advance(self, work):
+        super().advance(work)
+        if self.done > 0.03 * self.total:
+            each = self.now / self.done
+            possible = each * self.possible[0]
+            self.predicted.append((each * self.total, each * self.total + possible))
+
+
+def clocked_scan(model, ids, **options):
+    heard = Clocked(model)
+    return at.scan(model, ids, listener=heard, **options), heard
+
+
+def errors(predicted, truth):
+    return [value / truth for value in predicted]
+
+
+def test_a_model_that_turns_out_healthy_takes_as_long_as_was_said():
+    ids = torch.randint(97, (768,), generator=torch.Generator().manual_seed(1))
+    found, heard = clocked_scan(llama(), ids, lengths=[32, 64, 128], trained=64)
+    assert found.verdict.state == "healthy"
+    sure = errors([one for one, _ in heard.predicted], heard.now)
+    assert min(sure) > 0.75
+    assert max(sure) < 1.35
+    assert heard.possible == (0, "")
+    assert heard.done == heard.total
+
+
+@pytest.mark.slow
+def test_a_model_that_breaks_takes_what_was_certain_and_what_was_possible():
+    ids = torch.tensor(list(sample_bytes()[:2048]))
+    found, heard = clocked_scan(load_embedded(), ids, lengths=[1024], batch=2)
+    assert found.verdict.state == "breaks"
+    both = errors([two for _, two in heard.predicted], heard.now)
+    assert min(both) > 0.7
+    assert max(both) < 1.4
+    assert heard.done == heard.total
+
+
+def test_calibration_is_part_of_the_work():
+    ids = torch.randint(97, (512,), generator=torch.Generator().manual_seed(1))
+    found, heard = clocked_scan(llama(), ids, lengths=[64, 128], trained=64, calibrate=True)
+    assert found.plan is not None
+    sure = errors([one for one, _ in heard.predicted], heard.now)
+    assert min(sure) > 0.7
+    assert max(sure) < 1.4
+    assert heard.done == heard.total
+
+
+@pytest.mark.parametrize("trained", [None, 256])
+def test_nothing_may_come_where_nothing_beyond_is_judged(trained):
+    ids = torch.randint(256, (512,), generator=torch.Generator().manual_seed(1))
+    small = tiny.make().eval()
+    small.trained_length = trained
+    _, heard = clocked_scan(small, ids, lengths=[32, 64])
+    assert heard.possible == (0, "")
+    assert heard.done == heard.total

@@ -1,6 +1,8 @@
 """What a scan prints: a progress bar while it runs, the findings when it is done."""
 
-from collections.abc import Iterator
+import datetime
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from attentropy.core.language.speaking import told
 from attentropy.core.notebook.words import plural
@@ -24,16 +29,20 @@ from attentropy.models.progress import Listener
 from attentropy.scans.judging import words
 from attentropy.scans.schema import Scan
 
+MINUTE = 60.0
 MARKS = {"critical": "[red]▲[/]", "warning": "[yellow]◆[/]", "note": "[cyan]●[/]"}
 
 
 class _Bar(Listener):
+    """A bar with the time left; in a file, where it cannot be redrawn, a line every minute."""
+
     def __init__(self, bar: Progress) -> None:
-        self.bar = bar
-        self.task = bar.add_task(told("loading the model"), total=None)
+        self.bar, self.said = bar, bar.get_time()
+        self.task = bar.add_task(told("loading the model"), total=None, possible=0, condition="")
 
     def stage(self, text: str) -> None:
         self.bar.update(self.task, description=escape(told(text)))
+        self._log()
 
     def begin(self, total: int) -> None:
         self.bar.reset(self.task, total=total)
@@ -41,16 +50,54 @@ class _Bar(Listener):
     def more(self, work: int) -> None:
         self.bar.update(self.task, total=(self.bar.tasks[self.task].total or 0) + work)
 
+    def perhaps(self, work: int, condition: str) -> None:
+        self.bar.update(self.task, possible=work, condition=condition)
+
     def advance(self, work: int) -> None:
         self.bar.advance(self.task, work)
+        self._log()
+
+    def _log(self) -> None:
+        now = self.bar.get_time()
+        if self.bar.console.is_terminal or now < self.said + MINUTE:
+            return
+        self.said, task = now, self.bar.tasks[self.task]
+        left = f" · {_clock(task.time_remaining)} {told('left')}" if task.total else ""
+        said = f"{_clock(task.elapsed)} {told('elapsed')}{left}{_more(task)} · {task.description}"
+        self.bar.console.print(said, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         self.bar.console.print(escape(told(text)), highlight=False)
 
 
+class _Possible(ProgressColumn):
+    """The time that work on a condition would take, beside the time left."""
+
+    def render(self, task: Task) -> Text:
+        return Text(_more(task).strip())
+
+
+def _more(task: Task) -> str:
+    """Such as " (+ 0:12:00 if it breaks past 8,192)"; nothing if no more may come."""
+    possible, speed = task.fields["possible"], task.speed
+    if not possible or not speed:
+        return ""
+    return f" (+ {_clock(possible / speed)} {told(task.fields['condition'])})"
+
+
+def _clock(seconds: float | None) -> str:
+    """Hours, minutes and seconds."""
+    return "-:--:--" if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
+
+
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Listener]:
-    """A bar on stderr with the time left; silent for `quiet`."""
+def progress(*, quiet: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[Listener]:
+    """A bar on stderr with the time left; silent for `quiet`.
+
+    Args:
+        quiet: print nothing.
+        clock: gives the time in seconds.
+    """
     if quiet:
         yield Listener()
         return
@@ -63,9 +110,14 @@ def progress(*, quiet: bool) -> Iterator[Listener]:
         TextColumn("·"),
         TimeRemainingColumn(),
         TextColumn(told("left")),
+        _Possible(),
     )
     # speed is that since the beginning: work is counted in what it costs, and passes are long
-    options: dict[str, Any] = {"speed_estimate_period": 86400.0, "transient": True}
+    options: dict[str, Any] = {
+        "speed_estimate_period": 86400.0,
+        "transient": True,
+        "get_time": clock,
+    }
     with Progress(*columns, console=Console(stderr=True), **options) as bar:
         yield _Bar(bar)
 

@@ -14,7 +14,6 @@ from attentropy.models.losses.reading import has_decoder_beside, read
 from attentropy.models.plan import Plan
 from attentropy.models.steer.steer import steer
 from attentropy.scans.errors import ScanError
-from attentropy.scans.judging import words
 from attentropy.scans.measuring.lengths import Windows
 from attentropy.scans.schema import Scan, ScannedModel, Skipped
 
@@ -88,6 +87,20 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
         handle.undo()
 
 
+def lengths_of(lengths: Sequence[int], trained: int | None) -> list[int]:
+    """The lengths of a plan, from the one nearest below the trained length, or the first, on.
+
+    Args:
+        lengths: increasing.
+        trained: the trained length; None if it is not known.
+
+    >>> lengths_of([64, 128, 256, 512], 200)
+    [128, 256, 512]
+    """
+    home = max((n for n in lengths if n <= (trained or 0)), default=lengths[0])
+    return [n for n in lengths if n >= home]
+
+
 def calibrated(model: nn.Module, text: Windows, scan: Scan, *, team: Team = ALONE) -> Plan:
     """The plan for the lengths beyond the trained one, solved and measured on the same text.
 
@@ -97,8 +110,6 @@ def calibrated(model: nn.Module, text: Windows, scan: Scan, *, team: Team = ALON
         scan: what was measured.
         team: processes that share the lengths out.
     """
-    home = words.home(scan)
-    assert home is not None
-    lengths = [length for length in scan.lengths if length >= home.length]
+    lengths = lengths_of(scan.lengths, scan.model.trained_length)
     batches = [window.to(device_of(model)) for window in text.cut(lengths[-1])]
     return calibrate(model, batches, lengths, team=team)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import AttentropyError, DistributedError
 from attentropy.core.masks.kinds import lookback, prefix
 from attentropy.core.scales import LogLengthFrom
-from attentropy.models.losses.cause import Cause
+from attentropy.models.losses.cause import CauseName
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import why_fixed
@@ -47,7 +47,7 @@ def candidates(
     model: nn.Module,
     trained: int,
     length: int,
-    cause: Cause | None,
+    cause: CauseName | None,
     *,
     most: float | None = None,
     folder: str | None = None,
@@ -65,8 +65,8 @@ def candidates(
         most: the largest logit in the trained range, for a softcap; None if it is not known.
         folder: where plans are written; None if they are not.
     """
-    diluted = cause is None or cause.name != "distance"
-    if (cause is None or cause.name != "dilution") and why_fixed(model) is None:
+    diluted = cause != "distance"
+    if cause != "dilution" and why_fixed(model) is None:
         yield positioned(model, trained, length, folder)
     if most is not None:
         yield capped(most)
@@ -77,6 +77,15 @@ def candidates(
     yield from (windowed(size, sinks) for size, sinks in sizes if size < length)
     if diluted and 4 * trained < length:
         yield scaled(trained, window=4 * trained)
+
+
+def usual_cause(model: nn.Module) -> CauseName:
+    """What such a model usually suffers from past its trained length, before it was probed.
+
+    Args:
+        model: the model.
+    """
+    return "distance" if why_fixed(model) is None else "dilution"
 
 
 def scaled(trained: int, *, window: int | None = None) -> Treatment:

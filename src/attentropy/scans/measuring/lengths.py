@@ -1,14 +1,16 @@
-"""Which lengths to measure, and the windows of text at each."""
+"""Which lengths to measure, the windows of text at each, and what it costs to read them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentTypeError
 from attentropy.core.notebook.words import plural
+from attentropy.models.losses.probes import WINDOW, WINDOWS, no_distance
+from attentropy.models.progress import Amount, ReadingCost
 from attentropy.scans.errors import ScanError
 from attentropy.scans.schema import ScannedModel, Skipped
 
@@ -17,6 +19,7 @@ REACH = 4
 ENOUGH = 8192  # tokens that make a mean over heads and a perplexity steady
 SHORT = 2048  # windows up to this length share passes of 8192 tokens, so that time can be told
 PASSES = 8  # at least, where there are as many windows, for processes to share
+GAPS = 4  # of the distance probe, with the one inside the trained range
 
 
 def check(lengths: Sequence[int]) -> list[int]:
@@ -167,3 +170,72 @@ class Windows:
         found = torch.full((len(losses), length), torch.nan, dtype=losses.dtype)
         found[:, 1:] = losses.cpu()
         return found[:, len(self.begin) : length - len(self.end)].reshape(-1)
+
+
+class ScanCosts:
+    """The costs of the parts of a scan.
+
+    Args:
+        model: the model.
+        text: what it reads, cut into windows.
+    """
+
+    def __init__(self, model: nn.Module, text: Windows) -> None:
+        self.model, self.reading, self.text = model, ReadingCost(model), text
+
+    def windows(self, *lengths: int) -> Amount:
+        """All windows of each length, read once.
+
+        Args:
+            lengths: tokens of a window.
+        """
+        found = Amount()
+        for length in lengths:
+            found = found.and_also(self._rows(len(self.text.rows(length)), length))
+        return found
+
+    def truncated(self, length: int, trained: int, *, rows: int | None = None) -> Amount:
+        """The tokens past the trained length, in windows of it that overlap by a half.
+
+        Args:
+            length: tokens of a window.
+            trained: the trained length.
+            rows: number of windows; all by default.
+        """
+        past = length - trained
+        step = min(past, max(1, trained // 2))
+        rows = len(self.text.rows(length)) if rows is None else rows
+        return self._rows(rows * -(-past // step), trained)
+
+    def probed(self, length: int, trained: int) -> Amount:
+        """The two probes: long windows once more, and short ones with gaps where these exist.
+
+        Args:
+            length: tokens of a window.
+            trained: the trained length.
+        """
+        size = min(WINDOW, trained // 2)
+        short = Amount()
+        if no_distance(self.model) is None and size >= 4:
+            rows = len(self.text.rows(length)) * (length // size)
+            short = self._rows(GAPS * min(WINDOWS, rows), size)
+        return self.windows(length).and_also(short)
+
+    def calibrated(self, lengths: Sequence[int]) -> Amount:
+        """A plan: three quarters of the rows twice at each length, the others twice and truncated.
+
+        Args:
+            lengths: those of the plan, the trained one first.
+        """
+        longest, trained = lengths[-1], lengths[0]
+        rows = len(self.text.rows(longest))
+        held = rows // 4
+        found = self._rows(2 * (held or rows), longest)
+        found = found.and_also(self.truncated(longest, trained, rows=held or rows))
+        for length in lengths:
+            found = found.and_also(self._rows(2 * (rows - held), length))
+        return found
+
+    def _rows(self, count: int, length: int) -> Amount:
+        tokens = count * length
+        return Amount(self.reading.of(tokens, length=length), tokens)
