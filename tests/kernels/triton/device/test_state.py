@@ -36,13 +36,13 @@ def take(s_ptr, into, ROWS: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constex
     r, n = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     slots = empty(ROWS, 15)
     size = tl.full((ROWS,), 2.0, tl.float32)
+    unit = (size * LOG2E)[:, None]
     for tile in range(0, TILES):
         j = tile * WIDTH + n[None, :]
         s = tl.load(s_ptr + r[:, None] * (TILES * WIDTH) + j) / 2
         seen = s > float("-inf")
-        unit = (size * LOG2E)[:, None]
         _, _, slots = absorb(slots, s, seen, tile * WIDTH, unit, 15, True)
-    m, l, t, u, c = settle(slots, size)
+    (m, l, t, u, c), _ = settle(slots, size, unit)
     held_by = (slots[5] == slots[0][:, None]) & (slots[6] >= 0)
     first = tl.where(held_by, slots[6] + OCTET // SLOTS * tl.arange(0, SLOTS)[None, :], 2147483647)
     top = tl.min(first, 1)
@@ -223,3 +223,21 @@ def test_rows_whose_varentropy_is_a_small_difference_are_told():
     with quiet_numpy():
         told[(1,)](taken(s), *found, 8)
     assert lost.tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
+
+
+@interpreted
+@pytest.mark.parametrize("offset", [0.0, 37.0, 1e4])
+def test_a_rounded_pivot_costs_no_digits_and_a_lone_key_is_exact(offset):
+    s = torch.full((8, 32), -INF)
+    s[0, 7] = offset + 0.3
+    s[1], s[1, 3] = offset - 20, offset + 0.3
+    s[2] = offset + torch.randn(32) * 4
+    s[3] = offset + 0.7
+    found = taken(s, tiles=4, how=take)
+    assert (found.l[0], found.t[0], found.u[0], found.c[0]) == (1, 0, 0, 1)
+    z = s.double() - s.double().amax(-1, keepdim=True)
+    p = z.exp()
+    z = z.clamp(min=-1e3)
+    for name, want in {"l": p, "t": p * z, "u": p * z * z, "c": p * p}.items():
+        got = getattr(found, name)[:4]
+        torch.testing.assert_close(got, want.sum(-1)[:4].float(), rtol=3e-6, atol=1e-9, msg=name)

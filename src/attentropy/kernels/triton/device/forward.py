@@ -256,8 +256,9 @@ def forward(
         top = tl.full((BLOCK,), -1, tl.int32)
         if ARGMAX & WANTED:
             top = loudest_key(state, q, ours, k, hk, row, terms, D, BLOCK_D, BLOCK, TILE)
-        m, l, t, u, c = settle(state, tl.sum(size + tl.zeros((BLOCK, 1), tl.float32), 1))
-        state = (m, l, t, u, c, top)
+        size = tl.sum(size + tl.zeros((BLOCK, 1), tl.float32), 1)
+        (m, l, t, u, c), peak = settle(state, size, unit)
+        state, acc = (m, l, t, u, c, top), acc / peak[:, None]
     if partial is None:
         finish(state, acc, written, unsure, rows, alive, DV, BLOCK_V, WANTED)
     else:

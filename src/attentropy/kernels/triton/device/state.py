@@ -2,11 +2,13 @@
 
 With y = r * unit the logits of the keys seen so far in units of log 2, and m the largest r:
 
-    m, l = sum 2^z, t = sum z 2^z, u = sum z^2 2^z, c = sum 2^2z, z = (r - m) * unit
+    m, l = sum 2^z, t = sum z 2^z, u = sum z^2 2^z, c = sum 2^2z, z = r * unit - pivot
 
-and the output accumulator, which scales as l does. All terms of l, u and c are positive and all of
-t negative, so nothing cancels, and a one-hot row has l = c = 1 and t = 0 exactly: the maximum is
-taken off before the unit is multiplied, so that a large common term costs no digits.
+and the output accumulator, which scales as l does. The pivot is m * unit, rounded: z is one
+multiply-add that rounds once, so that a large common term costs no digits, and that of the largest
+logit is what the product was rounded by, not 0. At the end, `settle` refers the sums to m itself.
+Then all terms of l, u and c are positive and all of t negative, so nothing cancels, and a one-hot
+row has l = c = 1 and t = 0 exactly.
 
 While tiles come in, a row is `SLOTS` states side by side that share m: of every eight columns of a
 tile each slot has two that are neighbours. A matrix product leaves those in the same thread: sums
@@ -48,15 +50,10 @@ def empty(ROWS: tl.constexpr, WANTED: tl.constexpr):
     """The slots of rows that saw nothing; one is enough for l alone."""
     SUMS: tl.constexpr = SLOTS if (ENTROPY | VARENTROPY | COLLISION) & WANTED else 1
     zero = tl.zeros((ROWS, SUMS), tl.float32)
-    m = tl.full((ROWS,), HIDDEN, tl.float32)
+    low = tl.full((ROWS,), HIDDEN, tl.float32)
     best = tl.full((ROWS, SLOTS), HIDDEN, tl.float32)
-    return m, zero, zero, zero, zero, best, tl.full((ROWS, SLOTS), -1, tl.int32)
-
-
-@triton.jit
-def fall_of(m, pivot, unit):
-    """(m - pivot) * unit, where m is below the pivot or was never set, [M,1]."""
-    return tl.maximum((m - pivot)[:, None] * unit, FLOOR)
+    since = tl.full((ROWS, SLOTS), -1, tl.int32)
+    return low, zero, zero, zero, zero, best, since, low[:, None]
 
 
 @triton.jit
@@ -119,7 +116,7 @@ def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexp
     the unnormalised weights of the tile, the factor of the accumulator [M,1], and the slots. A
     visible logit of -inf makes sums NaN unless HIDES: `absorb_safely` does not.
     """
-    m, l, t, u, c, best, since = slots
+    m, l, t, u, c, best, since, pivot = slots
     SUMMED: tl.constexpr = (ENTROPY | VARENTROPY | COLLISION) & WANTED
     if ARGMAX & WANTED:
         peaks = peaks_of(r)
@@ -134,33 +131,42 @@ def absorb(slots, r, seen, first, unit, WANTED: tl.constexpr, HIDES: tl.constexp
     if HIDES:
         sunk = (largest == HIDDEN) & (tl.max(seen.to(tl.int32), 1) > 0)
         largest = tl.where(sunk, LOWEST, largest)
-    m_next = tl.maximum(m, largest)
-    fall = fall_of(m, m_next, unit)
-    pivot = (tl.where(m_next == HIDDEN, 0.0, m_next) if HIDES else m_next)[:, None]
+    m = tl.maximum(m, largest)
+    # of a maximum, so that no compiler takes this product together with a subtraction
+    above = tl.maximum(pivot, m[:, None] * unit)
+    fall = tl.maximum(pivot - above, FLOOR)
     alpha = tl.exp2(fall)
+    z = tl.fma(r, unit, -(tl.where(m[:, None] <= LOWEST, 0.0, above) if HIDES else above))
+    p = tl.exp2(z)
     if SUMMED:
-        z = (r - pivot) * unit
-        p = tl.exp2(z)
         if HIDES:
             z = tl.maximum(z, FLOOR)
         l, t, u, c = add(rescale(l, t, u, c, fall, alpha, WANTED), p, z, WANTED)
     else:
-        # one multiply-add: that the largest may not be exactly 0 shows in no statistic
-        p = tl.exp2(r * unit - pivot * unit)
         l = l * alpha + tl.sum(p, 1)[:, None]
-    return p, alpha, (m_next, l, t, u, c, best, since)
+    return p, alpha, (m, l, t, u, c, best, since, above)
 
 
 @triton.jit
-def settle(slots, size):
-    """Slots as one state (m, l, t, u, c) of each row, in natural units.
+def settle(slots, size, unit):
+    """Slots as one state (m, l, t, u, c) of each row about m, in natural units.
 
-    A logit is r times `size`, [M]; the unit of the slots was log2(e) times that.
+    A logit is r times `size`, [M]; `unit` is that of the slots. Last comes the weight of the
+    largest logit about the pivot, by which the accumulator is larger too.
     """
-    m, l, t, u, c, _, _ = slots
+    m, l, t, u, c, _, _, pivot = slots
+    l, t, u, c = tl.sum(l, 1), tl.sum(t, 1), tl.sum(u, 1), tl.sum(c, 1)
     kept = (m == HIDDEN) | (m == LOWEST)
-    natural = tl.where(kept, m, m * size)
-    return natural, tl.sum(l, 1), tl.sum(t, 1) * LN2, tl.sum(u, 1) * (LN2 * LN2), tl.sum(c, 1)
+    lift = tl.where(kept, 0.0, tl.sum(tl.fma(m[:, None], unit, -pivot), 1))
+    peak = tl.exp2(lift)
+    # rounding apart, no distance from the maximum is positive and no square negative
+    t_about = (t - lift * l) / peak
+    t_about = tl.where(t_about > 0, 0.0, t_about)
+    u_about = (u + lift * (lift * l - 2 * t)) / peak
+    u_about = tl.where(u_about < 0, 0.0, u_about) * (LN2 * LN2)
+    # quotients that are 1 exactly where the largest logit is alone
+    l, c = tl.div_rn(l, peak), tl.div_rn(c, peak * peak)
+    return (tl.where(kept, m, m * size), l, t_about * LN2, u_about, c), peak
 
 
 @triton.jit
