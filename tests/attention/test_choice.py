@@ -100,3 +100,33 @@ def test_forward_mode_derivatives_are_refused_not_lost(kernel):
         out = at.attend(q, dual, q, kernel="reference").out
         assert forward_ad.unpack_dual(out).tangent.abs().max() > 0
         at.attend(q, q, q, kernel=kernel)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+@pytest.mark.parametrize("kernel", ["auto", "streaming"])
+@pytest.mark.parametrize(
+    ("option", "shape", "made"),
+    [
+        ("bias", (1, 1, 4, 4), None),
+        ("mask", (4, 4), None),
+        ("bias", (5,), at.Relative),
+        ("bias", (1,), at.ALiBi),
+    ],
+)
+def test_tangents_of_what_is_added_are_refused_not_lost(kernel, option, shape, made):
+    q, x = torch.randn(1, 1, 4, 8), torch.randn(shape)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.randn(shape))
+        given = {option: dual if made is None else made(dual)}
+        with pytest.raises(at.UnsupportedError, match="forward-mode .* kernel='reference'"):
+            at.attend(q, q, q, kernel=kernel, **given)
+        out = at.attend(q, q, q, kernel="reference", **given).out
+        assert forward_ad.unpack_dual(out).tangent.abs().max() > 0
+
+
+def test_explain_names_the_kernel_that_serves_a_small_predicate():
+    q = torch.randn(1, 1, 4, 8)
+    found = at.explain(q, q, q, mask=at.strided(3))
+    assert found.kernel == choose(resolve(q, q, q, Options(mask=at.strided(3))), "auto")[1].name
+    assert found.lacking[found.kernel] is None

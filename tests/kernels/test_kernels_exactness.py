@@ -139,6 +139,8 @@ def test_of_equal_keys_the_first_is_the_largest(kernel):
         q = torch.randn(1, 2, queries, width)
         k = torch.randn(1, 2, 1, width).expand(1, 2, keys, width).contiguous()
         assert not at.attend(q, k, k, kernel=kernel).stats.argmax.any()
+        found = at.attend(q, k, k, mask=~at.prefix(7), kernel=kernel).stats.argmax
+        assert (found == 7).all()
 
 
 @pytest.mark.parametrize("kernel", ["auto", "fused", "streaming", "reference", "linear"])

@@ -216,6 +216,21 @@ def test_blind_rows(kernel):
     assert (grads[0][blind] == 0).all()
 
 
+@pytest.mark.parametrize("queries", [3, 9])
+@pytest.mark.parametrize("rule", [False, True])
+def test_blind_rows_have_no_gradient_whatever_their_scale(kernel, rule, queries):
+    q, k, v = (torch.randn(1, 2, n, 16, requires_grad=True) for n in (queries, 9, 9))
+    kappa = torch.ones((), requires_grad=True)
+    counts = at.attend(q, k, v, mask=~at.causal, kernel=kernel).stats.visible
+    scale = counts.log().requires_grad_()  # -inf where nothing is seen
+    given = (lambda _, visible: kappa * visible.log()) if rule else scale
+    out, stats = at.attend(q, k, v, mask=~at.causal, scale=given, kernel=kernel)
+    loss = out.sum() + stats.entropy.sum()
+    dq, *others = torch.autograd.grad(loss, (q, k, v, kappa if rule else scale))
+    assert (dq[counts == 0] == 0).all()
+    assert all(x.isfinite().all() for x in others)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
 def test_bad_numbers_reach_those_who_see_them_and_no_one_else(kernel, where, bad):
@@ -241,6 +256,31 @@ def test_rows_of_minus_infinity_that_are_not_masked_are_nan(kernel):
     assert out.isnan().all()
     assert stats.entropy.isnan().all()
     assert (stats.argmax >= 0).all()
+
+
+@pytest.mark.parametrize("queries", [3, 6])
+def test_their_gradients_are_nan_and_go_to_what_they_see(kernel, queries):
+    q, k, v = (torch.ones(1, 1, n, 16) for n in (queries, 9, 9))
+    q[:, :, 1] = -math.inf
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    seen = torch.arange(9) % 3 == torch.arange(queries)[:, None] % 3
+    out = at.attend(*leaves, mask=seen, kernel=kernel).out
+    for x, lost in zip(torch.autograd.grad(out.sum(), leaves), (1, seen[1], seen[1]), strict=True):
+        assert x[0, 0, lost].isnan().all()
+        assert x.isnan().sum() == x[0, 0, lost].numel()
+
+
+@pytest.mark.parametrize("queries", [3, 6])
+@pytest.mark.parametrize("mask", [at.full, at.causal])
+def test_an_infinite_key_that_weighs_nothing_is_seen_all_the_same(kernel, mask, queries):
+    q, k, v = (torch.ones(1, 1, queries, 16) for _ in range(3))
+    k[0, 0, 1, 5] = -math.inf
+    out, stats = at.attend(q.requires_grad_(), k, v, mask=mask, kernel=kernel)
+    assert out.isfinite().all()
+    (dq,) = torch.autograd.grad(stats.entropy.sum(), q)  # 0 * inf
+    sees = stats.visible[0, 0] > 1
+    assert dq[0, 0, sees, 5].isnan().all()
+    assert dq.isnan().sum() == sees.sum()
 
 
 @pytest.mark.parametrize("keys", [3, 70])

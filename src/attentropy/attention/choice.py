@@ -14,6 +14,7 @@ from attentropy.core.resolve import SMALL_MASK, AttendOptions, options_of, resol
 from attentropy.kernels import linear, reference
 from attentropy.kernels.contract import Kernel
 from attentropy.kernels.fused import kernel as fused
+from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.tiled import softmax as streaming
 from attentropy.kernels.triton import kernel as triton
 
@@ -35,13 +36,12 @@ def choose(call: Call, kernel: str) -> tuple[Call, Kernel]:
     Raises:
         UnsupportedError: the kernel that was asked for lacks something; it says what.
     """
-    if kernel not in ("streaming", "reference"):
-        call = _materialised(call)
+    given, call = call, _as_taken(call, kernel)
     chosen = _chosen(call, kernel)
     _refuse_transforms(chosen.name, call)
     reason = None if kernel == "auto" else chosen.lacks(call)
     if reason is not None:
-        able = [name for name, other in KERNELS.items() if other.lacks(call) is None]
+        able = [name for name, lack in _lacking(given).items() if lack is None]
         raise UnsupportedError(
             f"kernel={kernel!r} does not support {reason}; kernels that serve this call: {able}"
         )
@@ -66,12 +66,19 @@ def _chosen(call: Call, kernel: str) -> Kernel:
     return next(one for one in asked if one.lacks(call) is None)
 
 
-def _materialised(call: Call) -> Call:
-    """A small predicate becomes a table, which more kernels take."""
+def _as_taken(call: Call, kernel: str) -> Call:
+    """The call as this kernel takes it: a small predicate becomes a table where that helps."""
     seen = call.seen
+    if kernel in ("streaming", "reference"):
+        return call
     if seen.predicate is None or math.prod(seen.extent[:4]) > SMALL_MASK:
         return call
     return call._replace(seen=seen.tabled())
+
+
+def _lacking(call: Call) -> dict[str, str | None]:
+    """For every kernel what it lacks for this call; None if it could serve it."""
+    return {name: one.lacks(_as_taken(call, name)) for name, one in KERNELS.items()}
 
 
 def _refuse_transforms(name: str, call: Call) -> None:
@@ -79,7 +86,7 @@ def _refuse_transforms(name: str, call: Call) -> None:
         return
     # tangents of forward-mode derivatives would be lost without a word
     dual = forward_ad._current_level >= 0 and name != "linear"
-    if dual and any(forward_ad.unpack_dual(x).tangent is not None for x in call[:4]):
+    if dual and any(_has_tangent(getattr(call, part)) for part in (*INPUTS, "slopes")):
         raise UnsupportedError(
             f"forward-mode derivatives are not supported by the {name} kernel; "
             "kernel='reference' supports them, in O(n^2) memory"
@@ -89,6 +96,10 @@ def _refuse_transforms(name: str, call: Call) -> None:
             f"torch.func transforms (vmap, grad, jvp) are not supported by the {name} kernel; "
             "add a batch dimension instead of vmap, or use kernel='reference'"
         )
+
+
+def _has_tangent(x: Tensor | None) -> bool:
+    return x is not None and forward_ad.unpack_dual(x).tangent is not None
 
 
 def explain(
@@ -108,8 +119,7 @@ def explain(
     'streaming'
     """
     call = resolve(q, k, v, options_of(options))
-    lacking = {name: one.lacks(call) for name, one in KERNELS.items()}
-    return Explanation(_chosen(call, kernel).name, lacking)
+    return Explanation(_chosen(_as_taken(call, kernel), kernel).name, _lacking(call))
 
 
 @dataclass(frozen=True)

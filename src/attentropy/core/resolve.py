@@ -309,7 +309,7 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
         scale = 1.0 if plain else score.default_scale(head_dim)
     check_scale(scale)
     if callable(scale) and not isinstance(scale, Tensor):
-        scale = scale(head_dim, visible.to(wide))
+        scale = scale(head_dim, visible.to(wide).clamp(min=1))  # log 0 would be -inf, or NaN
         if not (_is_number(scale) or _is_tensor(scale)):
             raise ArgumentTypeError("scale", "a rule that gives a number or a tensor", repr(scale))
     if _is_number(scale):
@@ -319,7 +319,9 @@ def _scale(options: Options, q: Tensor, visible: Tensor) -> Tensor:
     check_real("scale", scale)
     scale = scale.to(q.device) if scale.dim() == 0 else scale
     check_device("scale", scale, q.device)
-    return _row_scale(scale, q).to(wide)
+    scale = _row_scale(scale, q).to(wide)
+    # what a row that sees nothing is given does not reach its gradient, which is 0 * scale
+    return scale if scale.shape[2] == 1 else torch.where(visible == 0, 0.0, scale)
 
 
 def _wide(q: Tensor) -> torch.dtype:

@@ -22,6 +22,7 @@ from attentropy.core.weights import (
 from attentropy.kernels import noise
 from attentropy.kernels.autograd import mixed
 from attentropy.kernels.mass import receiving, shares
+from attentropy.kernels.tiled.ties import by_keys, floor, lowest_of_equal
 
 name = "reference"
 
@@ -72,7 +73,7 @@ def _weighed(call: Call, hidden: Tensor) -> tuple[Tensor, Rows]:
     """Weights [B,H,Q,K] in float64, and statistics; the output is one in every entry."""
     s = logits(call, hidden)
     if isinstance(call.weights, RowWeights):
-        weighed, rows = _by_rows(call.weights, s, hidden)
+        weighed, rows = _by_rows(call, call.weights, s, hidden)
     elif call.weights.probabilities:
         weighed, rows = _probabilities(call, s.masked_fill(hidden, -torch.inf), hidden)
     else:
@@ -129,7 +130,7 @@ def _probabilities(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]
     if isinstance(call.weights, Gumbel):
         drawn = noise.gumbel(_seed(call), call.seen.where, dtype=torch.float64)
         s = (s + drawn) / call.weights.tau
-    m, argmax = _top(s, hidden)
+    m, argmax = _top(call, s, hidden)
     unseen = hidden.all(-1)
     z, log_l = _about_top(s.masked_fill(unseen[..., None], 0.0), argmax)
     log_p = (z - log_l[..., None]).masked_fill(unseen[..., None], -torch.inf)
@@ -159,9 +160,14 @@ def _about_top(s: Tensor, argmax: Tensor) -> tuple[Tensor, Tensor]:
     return z, (z.exp().scatter(-1, key, 0.0).sum(-1) + bad).log1p()
 
 
-def _top(s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+def _top(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """The largest visible logit, and the first key that has it; -inf and -1 for a blind row."""
-    m, argmax = s.detach().masked_fill(hidden, -torch.inf).max(-1)
+    s = s.detach().masked_fill(hidden, -torch.inf)
+    m, argmax = s.max(-1)
+    if by_keys(call):
+        near = (s >= floor(m)[..., None]).to(torch.uint8).argmax(-1)
+        k = _per_query_head(call.k.detach(), call.q.shape[1])
+        argmax = lowest_of_equal(s, m, argmax, near, k)
     # where visible logits are -inf too, max() may name a hidden key
     argmax = torch.where(m.isneginf(), (~hidden).to(torch.uint8).argmax(-1), argmax)
     return m, argmax.masked_fill(hidden.all(-1), -1)
@@ -185,7 +191,7 @@ def _hardened(call: Call, p: Tensor, argmax: Tensor) -> tuple[Tensor, bool]:
 
 def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     weights = call.weights
-    m, argmax = _top(s, hidden)
+    m, argmax = _top(call, s, hidden)
     if isinstance(weights, Decay):
         w = call.seen.where
         rate = weights.of_heads(call.q.shape[1], like=s).view(-1, 1, 1)
@@ -201,8 +207,8 @@ def _other(call: Call, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
     return a, Rows(a, None, None, m, argmax, collision, mass)
 
 
-def _by_rows(weights: RowWeights, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
-    m, argmax = _top(s, hidden)
+def _by_rows(call: Call, weights: RowWeights, s: Tensor, hidden: Tensor) -> tuple[Tensor, Rows]:
+    m, argmax = _top(call, s, hidden)
     p = weights.of_rows(s.masked_fill(hidden, -torch.inf)).masked_fill(hidden, 0.0)
     collision = p.square().sum(-1)
     if not weights.probabilities:

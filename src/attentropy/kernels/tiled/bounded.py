@@ -18,7 +18,7 @@ from attentropy.core.call import Call
 from attentropy.core.states import blind, pivot
 from attentropy.core.weights import Gumbel
 from attentropy.kernels.tiled import tiles
-from attentropy.kernels.tiled.means import Means, collect, largest, moments, rest, without_blind
+from attentropy.kernels.tiled.means import Means, collect, moments, rest, top_of, without_blind
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler, dropped, logits, mix
 
 BIT = math.log(2.0)
@@ -75,7 +75,7 @@ def _block(tiler: Tiler, block: RowBlock, *, near: bool) -> tuple[Tensor, ...]:
         return *state[:6], state.argmax
     (keys,) = ranges
     s = logits(tiler, block, keys)
-    m, argmax = largest(s)
+    m, argmax = top_of(tiler, block, keys, s)
     z = s if near else s.sub_(pivot(m)[..., None])
     e = torch.exp2(z, out=tiler.buffer("weights", tuple(z.shape)))
     factors = dropped(tiler, block, keys)

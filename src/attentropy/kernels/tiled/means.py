@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from attentropy.core.states import RowState, rest_of, spread_of
+from attentropy.kernels.tiled.ties import floor, lowest_of_equal
 from attentropy.kernels.tiled.tiles import RowBlock, Tiler
 
-_CHUNK = 128
+_CHUNK, _SHORT = 128, 32  # logits that are searched at a time, in long rows and in others
 
 
 class Means(NamedTuple):
@@ -94,23 +95,60 @@ def moments(
     return mean, spread.div_(total)
 
 
+def top_of(tiler: Tiler, block: RowBlock, keys: slice, s: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest logits of a tile, and the lowest places that have them; of equal keys the first.
+
+    Args:
+        tiler: the call.
+        block: the rows of the tile.
+        keys: its keys.
+        s: its logits.
+    """
+    m, argmax = largest(s)
+    if not tiler.by_keys:
+        return m, argmax
+    near = _first_above(s, floor(m))
+    if bool((near >= argmax).all()):
+        return m, argmax
+    return m, lowest_of_equal(s, m, argmax, near, tiler.keyed(block, keys, tiler.k))
+
+
 def largest(s: Tensor) -> tuple[Tensor, Tensor]:
     """Maximum and its lowest index: amax is vectorised in torch, max with indices is not.
 
     So maxima of chunks come first, and only the chunk of the largest one is searched.
     """
-    size = s.shape[-1]
-    if size < 4 * _CHUNK:
+    if s.shape[-1] < 4 * _CHUNK:
         m, at = s.max(-1)
         return m, at
-    whole = size // _CHUNK * _CHUNK
-    maxima = s[..., :whole].unflatten(-1, (-1, _CHUNK)).amax(-1)
-    if whole < size:
-        maxima = torch.cat([maxima, s[..., whole:].amax(-1, keepdim=True)], -1)
-    m, chunk = maxima.max(-1)
-    start = chunk.mul_(_CHUNK)
-    if whole < size:
-        start.clamp_(max=size - _CHUNK)
+    m, chunk = _maxima(s, _CHUNK).max(-1)
+    found, start = _in_chunk(s, chunk, _CHUNK)
+    return m, found.argmax(-1).view_as(start).add_(start)
+
+
+def _first_above(s: Tensor, least: Tensor) -> Tensor:
+    """The lowest index of a logit that is not below `least`, 0 if there is none; found as above."""
+    size = _CHUNK if s.shape[-1] >= 4 * _CHUNK else _SHORT
+    if s.shape[-1] < 4 * size:
+        return (s >= least[..., None]).view(torch.uint8).argmax(-1)
+    chunk = (_maxima(s, size) >= least[..., None]).view(torch.uint8).argmax(-1)
+    found, start = _in_chunk(s, chunk, size)
+    high = found >= least.reshape(-1, 1)
+    return high.view(torch.uint8).argmax(-1).view_as(start).add_(start)
+
+
+def _maxima(s: Tensor, chunk: int) -> Tensor:
+    """The largest logit of every chunk of a row; the last may be short."""
+    whole = s.shape[-1] // chunk * chunk
+    maxima = s[..., :whole].unflatten(-1, (-1, chunk)).amax(-1)
+    if whole == s.shape[-1]:
+        return maxima
+    return torch.cat([maxima, s[..., whole:].amax(-1, keepdim=True)], -1)
+
+
+def _in_chunk(s: Tensor, number: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """One chunk of each row, [rows, chunk], and where it starts; a short one is met by its end."""
+    size = s.shape[-1]
+    start = (number * chunk).clamp_(max=size - chunk)
     rows = torch.arange(0, s.numel(), size, device=s.device).view_as(start)
-    chunks = s.view(-1).unfold(0, _CHUNK, 1).index_select(0, (rows + start).view(-1))
-    return m, chunks.argmax(-1).view_as(start).add_(start)
+    return s.view(-1).unfold(0, chunk, 1).index_select(0, (rows + start).view(-1)), start

@@ -16,6 +16,7 @@ from attentropy.core.weights import RowWeights
 from attentropy.kernels.mass import receiving
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
 from attentropy.kernels.tiled.gradients import GradientSums
+from attentropy.kernels.tiled.means import top_of
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
     Tiler,
@@ -85,7 +86,7 @@ def forward(call: Call) -> RowwiseResults:
             continue
         s = _logits(tiler, block, ranges)
         w = _weights(call, s)
-        top, at = s.max(-1)
+        top, at = top_of(tiler, block, slice(ranges[0].start, ranges[-1].stop), s)
         at = (at + ranges[0].start).masked_fill(top.isneginf(), -1)
         for target, value in zip(found[1:], (*_statistics(w), top, at), strict=True):
             tiler.put(block, target, value)

@@ -22,7 +22,7 @@ from attentropy.kernels.softmax_results import SoftmaxResults
 from attentropy.kernels.tiled import bounded, rowwise, sums
 from attentropy.kernels.tiled.gradients import GradientSums
 from attentropy.kernels.tiled.hard import harden, is_hard
-from attentropy.kernels.tiled.means import Means, collect, largest, moments, rest, without_blind
+from attentropy.kernels.tiled.means import Means, collect, moments, rest, top_of, without_blind
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
     Tiler,
@@ -132,7 +132,7 @@ def _block(tiler: Tiler, block: RowBlock) -> Means:
 def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
     """states.from_tile in fewer passes."""
     s = logits(tiler, block, keys)
-    m, argmax = largest(s)
+    m, argmax = top_of(tiler, block, keys, s)
     base = pivot(m) if tiler.hides else m
     z = s.sub_(base[..., None])
     p = torch.softmax(z, -1, out=tiler.buffer("weights", tuple(z.shape)))

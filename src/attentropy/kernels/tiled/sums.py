@@ -16,6 +16,7 @@ from attentropy.core.weights import L1, L2, Decay, Kernelised, ReluSquared, own,
 from attentropy.kernels.mass import receiving
 from attentropy.kernels.passes import Grads, InputGradients, Needs, Operators, Passes
 from attentropy.kernels.tiled.gradients import GradientSums
+from attentropy.kernels.tiled.means import top_of
 from attentropy.kernels.tiled.tiles import (
     RowBlock,
     Tiler,
@@ -143,7 +144,7 @@ def _keep_larger(
 def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
     """Largest logit, where it is, and the unnormalised weights f of a tile."""
     s = logits(tiler, block, keys)
-    top, at = s.max(-1)
+    top, at = top_of(tiler, block, keys, s)
     s4 = tiler.four(block, s)
     if isinstance(tiler.call.weights, Decay):
         s4.copy_(_powers(tiler.call.weights, tiler, block, keys))

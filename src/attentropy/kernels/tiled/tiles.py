@@ -20,6 +20,7 @@ from attentropy.core.visibility import ALL, Span
 from attentropy.kernels import noise
 from attentropy.kernels.tiled.logits import Terms, additive_scores, finish, hide
 from attentropy.kernels.tiled.scratch import scratch
+from attentropy.kernels.tiled.ties import by_keys
 
 TILE_ELEMENTS = 1 << 21
 MAX_KEYS = 8192
@@ -65,7 +66,7 @@ class Tiler:
         # bounds are read tile by tile: on the CPU, so that a GPU is waited for only once
         lo, hi = (None if x is None else x.cpu() for x in (call.seen.lo, call.seen.hi))
         self.terms = Terms.of(call)._replace(seen=call.seen._replace(lo=lo, hi=hi))
-        self.hides = call.seen.hides
+        self.hides, self.by_keys = call.seen.hides, by_keys(call)
         # 0 * NaN must not leak out of hidden keys: such values are mixed in with care
         self.clean = not self.hides or _finite(self.v)
         self._buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}

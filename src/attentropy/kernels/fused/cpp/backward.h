@@ -82,7 +82,7 @@ struct BackwardPass {
                 if (a.kept != 0) drop(span, s);
                 bool hides = span.edge || extras.tile;
                 if (hides && (keys_tainted || rows_tainted))
-                    accumulate_carefully(w, span, k);
+                    accumulate_carefully(w, span, extras, k);
                 else
                     accumulate(w, span, kj);
             });
@@ -266,15 +266,16 @@ struct BackwardPass {
         (void)span;
 #endif
     }
-    // As accumulate, but a pair with weight 0 adds nothing, not even 0 * NaN.
-    void accumulate_carefully(const Where& w, const Span& span, const T* k) {
+    // As accumulate, but a hidden key gets and adds nothing, not even 0 * NaN.
+    void accumulate_carefully(const Where& w, const Span& span, const Extras& extras, const T* k) {
         for (int i = span.v0 * W; i < std::min(w.n, span.v1 * W); ++i) {
             const T* q = at3<T>(a.q, a.qs, w.b, w.h, w.i0 + i);
             const T* g = at3<T>(a.dout, a.douts, w.b, w.h, w.i0 + i);
             for (int j = 0; j < span.rows(); ++j) {
-                float p = s[j * P + i], ds = dp[j * P + i];
-                if (p == 0.0f && ds == 0.0f) continue;
                 int64_t key = span.j0 + j;
+                if (key < lanes.lo[i] || key >= lanes.hi[i]) continue;
+                if (extras.tile && extras.tiles[j * P + i] == -INF) continue;
+                float p = s[j * P + i], ds = dp[j * P + i];
                 float scaled = ds * scale[i], dx = Op::width == 2 ? scaled : ds;
                 for (int64_t x = 0; x < a.Dv; ++x) keys.dv[key * keys.ldv + x] += p * to_float(g[x]);
                 for (int64_t x = 0; x < a.D; ++x) {

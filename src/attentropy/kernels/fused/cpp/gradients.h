@@ -82,7 +82,8 @@ static bool tainted(const T* x, int64_t stride, int64_t rows, int64_t D) {
     return any(t != 0.0f);
 }
 
-// What ds of a row depends on beside its logits; those of a row that sees nothing make p = 0.
+// What ds of a row depends on beside its logits; those of a row that sees nothing make p = 0, and
+// those of a row whose visible logits are all -inf make it NaN.
 struct RowTerms {
     float top = 0, shift = INF, c = 0, dh = 0, dc = 0, ve = 0, entropy = 0;
 };
@@ -97,7 +98,8 @@ static RowTerms row_terms(const Args& a, int64_t r, const T* out, const T* g) {
     for (; d + W <= a.Dv; d += W) acc += load(out + d) * load(g + d);
     for (; d < a.Dv; ++d) delta += to_float(out[d]) * to_float(g[d]);
     delta += sum(acc);
-    if (a.max_logit[r] != -INF) t.top = a.max_logit[r], t.shift = a.log_l[r];
+    bool lost = a.entropy[r] != a.entropy[r];
+    if (lost || a.max_logit[r] != -INF) t.top = a.max_logit[r], t.shift = lost ? NAN : a.log_l[r];
     t.dh = a.dentropy ? a.dentropy[r] : 0.0f;
     t.dc = a.dcollision ? 2.0f * a.dcollision[r] : 0.0f;
     t.c = delta + t.dh * a.entropy[r] - (a.dlse ? a.dlse[r] : 0.0f) + t.dc * a.collision[r];
