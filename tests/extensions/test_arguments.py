@@ -5,7 +5,8 @@ from torch import nn
 
 import attentropy as at
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from attentropy.extensions.arguments import check_readable, checked
+from attentropy.extensions.arguments import check_begin, check_readable, checked, left_out, whole
+from attentropy.extensions.candidates import Task
 from attentropy.lab.embedded import load_embedded, sample_bytes
 from tests.extensions.small_models import grouped_llama
 
@@ -25,6 +26,11 @@ IDS = "tokens must be ids of tokens"
         ({"trained": "x"}, ArgumentError, "trained must be an integer >= 2, got 'x'"),
         ({"finalists": 0}, ArgumentError, "finalists must be an integer >= 1, got 0"),
         ({"encode": 3}, ArgumentTypeError, "encode must be a function of a string, got int"),
+        ({"begin": "x"}, ArgumentTypeError, "begin must be a list of ids, got 'x'"),
+        ({"begin": 1}, ArgumentTypeError, "begin must be a list of ids, got 1"),
+        ({"begin": [-1]}, ArgumentError, r"begin must be ids of tokens, 0 or more, got \[-1\]"),
+        ({"done": "x"}, ArgumentTypeError, "done must be a Record, got str"),
+        ({"listener": print}, ArgumentTypeError, "listener must be a Listener, got builtin"),
         ({"tokens": "text"}, ArgumentTypeError, f"{IDS}, got a string"),
         ({"tokens": None}, ArgumentTypeError, f"{IDS}, one row, got NoneType"),
         ({"tokens": [[1, 2], [3]]}, ArgumentTypeError, f"{IDS}, one row, got list"),
@@ -66,6 +72,55 @@ def test_a_table_of_positions_is_not_read_beyond_its_end():
     rule = "to must be at most 64: GPT2LMHeadModel has a table of that many positions.*, got 128"
     with pytest.raises(ArgumentError, match=rule):
         at.extend(model, BYTES, to=128)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    assert [type(whole(x)) for x in (np.int64(3), 3, None, 3.0, True)] == [
+        int, int, type(None), float, bool
+    ]  # fmt: skip
+    assert check_begin(torch.tensor([[1]])) == check_begin([np.int32(1)]) == (1,)
+    assert check_begin(None) == ()
+
+
+def masked(**options):
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 256}
+    special = dict.fromkeys(("pad", "bos", "eos", "cls", "sep"), 0)
+    ids = {f"{name}_token_id": value for name, value in special.items()}
+    return ModernBertForMaskedLM(ModernBertConfig(intermediate_size=8, **sizes, **ids, **options))
+
+
+def two_texts():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 8, "d_kv": 4}
+    return T5ForConditionalGeneration(T5Config(vocab_size=256, **sizes))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (masked, "ModernBertForMaskedLM sees the tokens that it would predict: it is not causal"),
+        (two_texts, "T5ForConditionalGeneration has an encoder and a decoder, and extend takes"),
+        (lambda: grouped_llama().to("meta"), "a model whose weights are loaded, got Llama.* on me"),
+    ],
+)
+def test_models_that_cannot_be_judged_are_named(make, message):
+    ids = BYTES % 97
+    with pytest.raises((ArgumentError, UnsupportedError), match=message):
+        at.extend(make(), ids, to=128, trained=64)
+
+
+def test_what_exists_without_rotary_positions_is_said_at_once():
+    model = load_embedded()
+    task = Task(model="Decoder", trained=128, to=256, layers={})
+    assert left_out(model, task, exported=False) == [
+        "No scaling of positions is tried: "
+        f"{type(model).__name__} has no rotary positions that its config sets. Log n, windows with sinks "
+        "and temperatures are."
+    ]
+    assert left_out(grouped_llama(), task, exported=False) == []
 
 
 def test_a_model_that_refuses_the_length_is_named():

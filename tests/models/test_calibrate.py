@@ -183,3 +183,14 @@ def test_a_model_that_predicts_nothing_is_not_judged():
     plan = at.calibrate(model, ids, [128, 256], loss=lambda output, batch: (0.0, 0))
     assert plan.judged is None
     assert plan.helps is None
+
+
+def test_a_masked_model_has_no_loss_of_the_next_token():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    config = transformers.BertConfig(intermediate_size=16, max_position_embeddings=64, **sizes)
+    model = transformers.BertForMaskedLM(config).eval()
+    rows = torch.randint(64, (4, 64), generator=torch.Generator().manual_seed(0))
+    plan = at.calibrate(model, [rows], [16, 32, 64])
+    assert plan.judged is None
+    assert plan.helps is None
+    assert {effect.perplexity_after for effect in plan.effects} == {None}

@@ -1,16 +1,26 @@
 """The arguments of extend(): what cannot work is refused in one sentence before any measurement."""
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.extensions.candidates import Task, why_unscaled
+from attentropy.extensions.export import why_no_factors
+from attentropy.extensions.record import Record
 from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.probes import position_limit
-from attentropy.models.losses.reading import logits_of, read
+from attentropy.models.losses.reading import has_decoder_beside, logits_of, read
+from attentropy.models.progress import Listener
 
 LAST = 1024  # tokens at the end of a text that are judged, at most
+LEFT_OUT = (
+    "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
+    "clipped positions."
+)
 LEAST = {"to": 2, "trained": 2}
 FEW, ENOUGH = 3, 24576  # texts at least; tokens of all texts where they are short
 
@@ -43,6 +53,32 @@ def checked(
         least = -(-4 * (to + (count - 1) * apart) // 3)
         raise ArgumentError("tokens", f"at least {least} for {count} texts of {to}", len(ids))
     return ids, count
+
+
+def whole(value: Any) -> Any:
+    """An int of any integer, such as one of numpy; other values as they are.
+
+    Args:
+        value: a count that a user gives.
+    """
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def check_begin(begin: Any) -> tuple[int, ...]:
+    """Special tokens as a tuple of ids.
+
+    Args:
+        begin: what the user gives.
+    """
+    found = () if begin is None else begin
+    if isinstance(found, Tensor):
+        found = found.reshape(-1).tolist()
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        raise ArgumentTypeError("begin", "a list of ids", repr(begin))
+    found = tuple(whole(one) for one in found)
+    if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in found):
+        raise ArgumentError("begin", "ids of tokens, 0 or more", repr(begin))
+    return found
 
 
 def _ids(tokens: Any) -> Tensor:
@@ -91,6 +127,7 @@ def check_readable(model: nn.Module, ids: Tensor) -> None:
         model: the model.
         ids: tokens [n].
     """
+    _check_model(model)
     table = getattr(model, "get_input_embeddings", lambda: None)()
     rows = getattr(table, "num_embeddings", None)
     least, most = int(ids.min()), int(ids.max())
@@ -106,3 +143,50 @@ def check_readable(model: nn.Module, ids: Tensor) -> None:
         raise UnsupportedError(f"{name} cannot read these tokens ({why})") from error
     if logits is None:
         raise UnsupportedError(f"{type(model).__name__} gives no logits of the next token")
+
+
+def _check_model(model: nn.Module) -> None:
+    """Refuse a model without weights, and one that reads two texts."""
+    name = type(model).__name__
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ArgumentError("model", "a model whose weights are loaded", f"{name} on meta")
+    if has_decoder_beside(model):
+        why = "has an encoder and a decoder, and extend takes models that read one text"
+        raise UnsupportedError(f"{name} {why}")
+
+
+def check_helpers(listener: Any, done: Any, encode: Any) -> Listener:
+    """The listener; refuses one that is none, and what is no record or function.
+
+    Args:
+        listener: of the user, or None.
+        done: the record to continue, or None.
+        encode: a string to ids, or None.
+    """
+    if encode is not None and not callable(encode):
+        raise ArgumentTypeError("encode", "a function of a string", type(encode).__name__)
+    if done is not None and not isinstance(done, Record):
+        raise ArgumentTypeError("done", "a Record", type(done).__name__)
+    if listener is not None and not isinstance(listener, Listener):
+        raise ArgumentTypeError("listener", "a Listener", type(listener).__name__)
+    return listener or Listener()
+
+
+def left_out(model: nn.Module, task: Task, *, exported: bool) -> list[str]:
+    """What is not tried, and why, in sentences.
+
+    Args:
+        model: the model.
+        task: what it is extended to.
+        exported: whether only what can be exported is tried.
+    """
+    found = []
+    why = why_unscaled(model)
+    if why is not None:
+        rest = "Temperatures" if exported else "Log n, windows with sinks and temperatures"
+        found.append(f"No scaling of positions is tried: {why}. {rest} are.")
+    if exported:
+        found.append(LEFT_OUT)
+        why = why_no_factors(model, task.layers)
+        found += [] if why is None else [f"Factors of heads are left out: {why}."]
+    return found

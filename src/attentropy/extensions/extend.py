@@ -18,16 +18,20 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attentropy.core.errors import ArgumentError, ArgumentTypeError, AttentropyError
+from attentropy.core.errors import ArgumentError, AttentropyError, UnsupportedError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions import candidates as kinds
 from attentropy.extensions import passkeys
 from attentropy.extensions.arguments import (
     LAST,
+    check_begin,
+    check_helpers,
     check_length,
     check_readable,
     checked,
+    left_out,
     refused,
+    whole,
 )
 from attentropy.extensions.candidates import TRUNCATED, UNTOUCHED, Setting, Task
 from attentropy.extensions.export import check_exportable, why_no_factors
@@ -51,10 +55,6 @@ FITTED_TO_PASSKEYS = (
     "The candidate fitted to retrieval starts from YaRN. Its frequencies and temperatures were "
     "fitted to passkeys in the calibration text; the passkeys that judge it are worded alike, but "
     "have other texts, numbers and depths."
-)
-LEFT_OUT = (
-    "What depends on the row cannot be exported, so it is left out: log n, windows with sinks, "
-    "clipped positions."
 )
 Keep = Callable[[Record], object]
 T = TypeVar("T")
@@ -101,11 +101,11 @@ def extend(
         team: processes that share candidates and texts; each has the model and all arguments, and
             gets the whole result.
     """
-    listener = listener or Listener()
+    listener = check_helpers(listener, done, encode)
+    to, trained, texts, finalists = map(whole, (to, trained, texts, finalists))
     ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
-    if encode is not None and not callable(encode):
-        raise ArgumentTypeError("encode", "a function of a string", type(encode).__name__)
-    check_readable(model, ids)
+    first = check_begin(begin)
+    check_readable(model, torch.cat([ids.new_tensor(first), ids]))
     check_length(model, to)
     task = task_of(model, ids, to=to, trained=trained)
     if to <= task.trained:
@@ -113,10 +113,10 @@ def extend(
     record = _begun(done, task, ids)
     if exported:
         check_exportable(model)
-        for text in _left_out(model, task):
-            record.note(text)
-            listener.say(text)
-    work = _Extending(model, record, ids, texts, encode, tuple(begin), listener, keep, team)
+    for text in left_out(model, task, exported=exported):
+        record.note(text)
+        listener.say(text)
+    work = _Extending(model, record, ids, texts, encode, first, listener, keep, team)
     listener.begin(work.expected(finalists, per_head=per_head, exported=exported))
     training = model.training
     model.eval()
@@ -163,9 +163,6 @@ class _Extending:
 
     def screen(self, *, per_head: bool) -> None:
         """Probe positions, then temperatures on the best of them."""
-        why = kinds.why_unscaled(self.model)
-        if why is not None:
-            self.record.note(f"No scaling of positions was tried: {why}.")
         plain = Setting(name=UNTOUCHED)
         self._add(plain)
         positions = kinds.of_positions(self.model, self.task)
@@ -423,12 +420,6 @@ class _Extending:
         return [one.candidate for one in order]
 
 
-def _left_out(model: nn.Module, task: Task) -> list[str]:
-    """What cannot be exported, in sentences."""
-    why = why_no_factors(model, task.layers)
-    return [LEFT_OUT, *([] if why is None else [f"Factors of heads are left out: {why}."])]
-
-
 def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | None = None) -> Task:
     """The trained length, the target length, and the heads of each layer that attends.
 
@@ -447,7 +438,11 @@ def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | Non
     with torch.no_grad(), watch(model) as seen:
         model(ids[None, :16].to(device_of(model)))
     layers: dict[str, int] = {}
-    for row in seen.heads():
+    rows = seen.heads()
+    if not all(row.causal for row in rows):
+        name = type(model).__name__
+        raise UnsupportedError(f"{name} sees the tokens that it would predict: it is not causal")
+    for row in rows:
         layers[row.layer] = max(layers.get(row.layer, 0), row.head + 1)
     to = 2 * trained if to is None else to
     return Task(model=type(model).__name__, trained=trained, to=to, layers=layers)

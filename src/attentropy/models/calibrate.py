@@ -37,9 +37,11 @@ from attentropy.models.losses.tokens import (
 from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
 from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
+from attentropy.models.watch import watch
 
 Batch = Mapping[str, Any] | Tensor
 Loss = Callable[[Any, Any], tuple[float, int]]
+SHORT = 16  # tokens that show whether a model is causal
 
 
 def calibrate(
@@ -63,8 +65,8 @@ def calibrate(
         hold: "entropy" H, or "normalized" H / log n.
         method: "empirical" or "gaussian".
         loss: (output, batch) -> (sum of negative log-likelihoods, tokens); by default that of the
-            next token where the output has `logits` for `input_ids`. With a loss of your own the
-            plan is not judged.
+            next token where the output has `logits` for `input_ids` and no token sees later ones.
+            With a loss of your own the plan is not judged.
         team: processes that share lengths and texts out; each has the model and all arguments.
 
     A quarter of the rows, the last ones, are kept out of the plan to judge it (`plan.judged`); if
@@ -72,7 +74,9 @@ def calibrate(
     """
     given = _check(model, batches, lengths, hold=hold, method=method)
     batches, held = _split(given)
-    trial = _Trial(model, batches, _next_token if loss is None else loss)
+    predicts = loss is None and _is_causal(model, _cut(batches[0], min(SHORT, lengths[0])))
+    own = _next_token if predicts else _nothing
+    trial = _Trial(model, batches, own if loss is None else loss)
     handle = steer(model, temperature=1.0)  # refuses at once what cannot be steered
     try:
         first = trial.measure(lengths[0])
@@ -109,7 +113,7 @@ def calibrate(
         for length, b, a in zip(lengths, before, after, strict=True)
     )
     done = msgspec.structs.replace(plan, effects=tuple(effects))
-    if loss is not None:
+    if not predicts:
         return done
     judged = _judged(model, done, _plain_ids(held or batches), held_out=bool(held), team=team)
     return msgspec.structs.replace(done, judged=judged)
@@ -242,6 +246,19 @@ class _Trial:
         finally:
             self.model.train(training)
         return _Measured(watch.curves, math.exp(total / tokens) if tokens else None)
+
+
+@torch.no_grad()
+def _is_causal(model: nn.Module, batch: Any) -> bool:
+    """True if no attention of the model sees a key after its query, so that it can predict."""
+    with watch(model) as seen:
+        _ = model(**batch) if isinstance(batch, Mapping) else model(batch)
+    return all(row.causal for row in seen.heads())
+
+
+def _nothing(output: Any, batch: Any) -> tuple[float, int]:
+    """The loss of a model that sees the tokens that it would predict: there is none."""
+    return 0.0, 0
 
 
 def _next_token(output: Any, batch: Any) -> tuple[float, int]:

@@ -132,7 +132,7 @@ class ReadingCost:
 
 
 class Expected:
-    """Work that is still to come, so that a listener's total is what will really be done.
+    """Work that is still to come, so that a listener knows the whole of it.
 
     Args:
         listener: receives the changes.
