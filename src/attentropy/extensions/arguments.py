@@ -156,7 +156,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def check_helpers(listener: Any, done: Any, encode: Any) -> Listener:
-    """The listener; refuses one that is none, and what is no record or function.
+    """The listener; refuses what is not a Listener, a Record or a function.
 
     Args:
         listener: of the user, or None.

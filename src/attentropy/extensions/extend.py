@@ -50,11 +50,11 @@ from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
 ENTROPY, PARABOLA, BACKWARD = 3, 5, 3  # passes: inside and two of a search; points; per step
-RETRIEVAL = "fitted to retrieval"
+RETRIEVAL, HALF_WAY = "fitted to retrieval", "half way"
 FITTED_TO_PASSKEYS = (
     "The candidate fitted to retrieval starts from YaRN. Its frequencies and temperatures were "
     "fitted to passkeys in the calibration text; the passkeys that judge it are worded alike, but "
-    "have other texts, numbers and depths."
+    "have other texts, numbers and depths. Half way is the geometric mean of YaRN and the fit."
 )
 Keep = Callable[[Record], object]
 T = TypeVar("T")
@@ -249,7 +249,9 @@ class _Extending:
             found = self.team.of_first(lambda: self._fitted_to_retrieval(name, shared=not per_head))
             self._screen([found])
             self.record.note(FITTED_TO_PASSKEYS)
-        return [one for one in self.record.candidates if one.name == name]
+        if name in self._names() and f"{name}, {HALF_WAY}" not in self._names():
+            self._screen([self._half_way(self.record.candidate(name))])
+        return [one for one in self.record.candidates if one.family == name]
 
     def _retrieves(self, *, exported: bool) -> bool:
         """Can something be fitted to retrieval, and be exported if that is asked for?"""
@@ -261,9 +263,7 @@ class _Extending:
 
     def _fitted_to_retrieval(self, name: str, *, shared: bool) -> Setting:
         assert self.encode is not None
-        rope = settings.yarn(trained=self.task.trained, to=self.task.to)
-        base = Setting(name=name, rope=rope)
-        seeds = range(far_windows.STEPS)
+        base, seeds = self._yarn(name), range(far_windows.STEPS)
         probe = FarProbe.of(self.calibration, self.encode, self.task, seeds, begin=self.begin)
         tokens = sum(len(window.ids) for window in probe.windows)
         with counted(self.model, self.listener, work=self._fit_cost(), tokens=tokens):
@@ -271,6 +271,14 @@ class _Extending:
                 base, self.model, probe, name=name, waves=True, shared=shared,
                 tell=self.listener.stage,
             )  # fmt: skip
+
+    def _yarn(self, name: str) -> Setting:
+        """YaRN as published, where a fit to retrieval begins."""
+        return Setting(name=name, rope=settings.yarn(trained=self.task.trained, to=self.task.to))
+
+    def _half_way(self, found: Setting) -> Setting:
+        name = f"{found.name}, {HALF_WAY}"
+        return far_windows.between(self._yarn(name), found, self.model, share=0.5, name=name)
 
     def _fit_cost(self) -> int:
         """The cost of a fit to retrieval: each step reads one window and goes back."""
@@ -384,8 +392,8 @@ class _Extending:
         first, texts = max(1, len(self.texts) // 3), len(self.texts)
         retrieves = self._retrieves(exported=exported)
         if retrieves and not any(RETRIEVAL in name for name in self._names()):
-            short += self._fit_cost() + self._probed(self.probe.judge)
-        families = min(finalists, positions) + (positions > 0) + 1 + retrieves
+            short += self._fit_cost() + 2 * self._probed(self.probe.judge)
+        families = min(finalists, positions) + (positions > 0) + 1 + 2 * retrieves
         reads = first * (1 + families + others) + (texts - first) * finalists
         whole = max(0, reads - sum(one.candidate != TRUNCATED for one in record.trials))
         cut = texts - len(record.of(TRUNCATED)) + (record.inside is None)

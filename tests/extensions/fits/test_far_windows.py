@@ -7,7 +7,7 @@ import torch
 from attentropy.extensions.candidates import Setting, applied
 from attentropy.extensions.extend import task_of
 from attentropy.extensions.fits import far_windows
-from attentropy.extensions.fits.far_windows import FarProbe, far_window, fitted, losses
+from attentropy.extensions.fits.far_windows import FarProbe, between, far_window, fitted, losses
 from attentropy.models.rope import rotary, settings
 from tests.extensions.small_models import gpt_neox, grouped_llama, words
 
@@ -176,3 +176,17 @@ def test_frequencies_stay_where_only_heads_are_fitted(model, monkeypatch):
     assert found.rope.long_factor == pytest.approx(own, rel=1e-6)
     assert again.rope.long_factor != pytest.approx(own, rel=1e-3)
     assert task.trained == 64
+
+
+def test_half_way_is_the_geometric_mean_of_divisors_and_temperatures(model):
+    base = Setting(name="YaRN", rope=settings.yarn(trained=64, to=128))
+    own = rotary.as_bands(model, base.rope)
+    far = tuple(4 * factor for factor in own.long_factor)
+    rope = msgspec.structs.replace(own, short_factor=far, long_factor=far)
+    found = Setting(name="fit", rope=rope, heads={"a": (1.21, 0.81)})
+    half = between(base, found, model, share=0.5, name="half")
+    assert half.rope.long_factor == pytest.approx([2 * factor for factor in own.long_factor])
+    assert half.rope.short_factor == half.rope.long_factor
+    assert half.heads["a"] == pytest.approx((1.1, 0.9))
+    assert between(base, found, model, share=0, name="x").rope.long_factor == own.long_factor
+    assert between(base, found, model, share=1, name="fit") == found

@@ -226,6 +226,29 @@ def fitted(
     return Setting(name=name, rope=own, heads=factors)
 
 
+def between(base: Setting, found: Setting, model: nn.Module, *, share: float, name: str) -> Setting:
+    """A setting between two: divisors and temperatures are weighted geometric means.
+
+    A fit to short windows does not see how many keys a long text has. Part of the way costs less
+    loss there, and keeps most of the retrieval.
+
+    Args:
+        base: where the fit began; it has settings of rope.
+        found: what was fitted.
+        model: has the frequencies.
+        share: of the way from `base` to `found`, 0 to 1.
+        name: of the result.
+    """
+    assert base.rope is not None
+    assert found.rope is not None
+    assert found.heads is not None
+    ends = rotary.as_bands(model, base.rope).long_factor, found.rope.long_factor
+    divisors = tuple(a ** (1 - share) * b**share for a, b in zip(*ends, strict=True))
+    rope = msgspec.structs.replace(found.rope, short_factor=divisors, long_factor=divisors)
+    heads = {layer: tuple(f**share for f in own) for layer, own in found.heads.items()}
+    return Setting(name=name, rope=rope, heads=heads)
+
+
 def _descend(
     groups: list[dict[str, Any]],
     model: nn.Module,

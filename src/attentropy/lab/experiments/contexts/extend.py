@@ -40,6 +40,7 @@ BARE, SQUARED, ABF = "YaRN, no temperature", "YaRN made for the square", "Entrop
 FIT_LAYERS = "frequencies and layers fitted to retrieval"
 FIT_HEADS = "frequencies and heads fitted to retrieval"
 FIT_YARN = "YaRN, heads fitted to retrieval"
+FIT_HALF = "half way from YaRN to the fit"  # of frequencies and heads
 TO_RETRIEVAL = {FIT_LAYERS: (True, True), FIT_HEADS: (True, False), FIT_YARN: (False, False)}
 ABF_BASE = 500_000.0
 LIMITS = (
@@ -76,9 +77,10 @@ class ExtendConfig:
     keys: int = passkeys.COUNT
 
 
-ROTARY = (YARN, FIT_HEADS, SQUARED, TRUNCATED)
+ROTARY = (YARN, FIT_HALF, FIT_HEADS, SQUARED, TRUNCATED)
 SCREENED = (
     YARN, BARE, SQUARED, ABF, UNTOUCHED, BANDS, LAYER, EACH, MIXED, FIT_LAYERS, FIT_HEADS, FIT_YARN,
+    FIT_HALF,
 )  # fmt: skip
 WITHIN = " in windows to "
 JUDGED_WINDOWS = 2  # for each seed
@@ -214,6 +216,10 @@ def _fitted(rule: str, to: int, trained: int, last: int, subject: Callable[[], S
     task = task_of(reader.model, text, to=to, trained=trained)
     if rule in TO_RETRIEVAL:
         return _to_retrieval(rule, reader, task, text)
+    if rule == FIT_HALF:
+        base, found = _positions(YARN, task), _fitted(FIT_HEADS, to, trained, last, subject)
+        assert base is not None
+        return far_windows.between(base, found, reader.model, share=0.5, name=rule)
     probe = Probe.of(reader.model, task, text, last=last)
     turning = candidates.why_unscaled(reader.model) is None
     base = _positions(YARN, task) if turning else Setting(name=LOG_N, log_length=True)
