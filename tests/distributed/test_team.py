@@ -10,7 +10,7 @@ import attentropy as at
 from attentropy.core.errors import ArgumentError, AttentropyError, DistributedError
 from attentropy.core.statistics import NAMES
 from attentropy.distributed.groups import peers
-from attentropy.distributed.team import ALONE, Team
+from attentropy.distributed.team import ALONE, Team, Unison
 from tests.processes import spawn
 from tests.scans import tiny
 
@@ -26,7 +26,23 @@ def scanned(team=ALONE):
     return rows, [one.loss for one in found.measures], told, found.processes
 
 
+def calibrated(team=ALONE):
+    """A plan from five batches of two rows, and one of one row."""
+    ids = torch.randint(0, 256, (11, 40), generator=torch.Generator().manual_seed(0))
+    return at.calibrate(tiny.make(), ids.split(2), [10, 20, 40], team=team).to_json()
+
+
+def together(rank):
+    """Each process does all the work, and has what the first one found."""
+    team, own = Unison(peers()), []
+    assert team.map(lambda x: own.append(x) or (x, rank), ITEMS) == [(x, 0) for x in ITEMS]
+    assert own == ITEMS == team.share(ITEMS)
+    assert team.of_first(lambda: rank) == 0
+    assert (team.size, team.is_first) == (1, True)
+
+
 def shared(rank):
+    together(rank)
     team, own = Team(peers()), []
     got = team.map(lambda x: own.append(x) or x * x, ITEMS)
     assert got == [x * x for x in ITEMS]
@@ -41,15 +57,17 @@ def shared(rank):
     team.check_same("the text", "abc")
     with pytest.raises(DistributedError, match="the size must be the same on all ranks, got 0 on "):
         team.check_same("the size", rank)
-    return scanned(team)
+    return calibrated(team), *scanned(team)
 
 
 def test_a_team_gives_what_one_process_gives():
     *one, alone = scanned()
+    plan = calibrated()
     found = spawn(shared, 2)
     for rank in found:
         assert not isinstance(rank, str), rank
-        *many, processes = rank
+        planned, *many, processes = rank
+        assert planned == plan
         assert (alone, processes) == (1, 2)
         torch.testing.assert_close(
             torch.tensor(many[0]), torch.tensor(one[0]), rtol=1e-12, atol=0, equal_nan=True

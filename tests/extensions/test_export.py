@@ -52,6 +52,12 @@ def logits(model, plan=None):
             handle.undo()
 
 
+def test_factors_of_a_model_in_double_precision_are_exact(tmp_path):
+    model = small_models.grouped_llama().double()
+    export(model, plan_for(model), tmp_path / "out")
+    assert compare(model, plan_for(model), tmp_path / "out") < 1e-12
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_stock_transformers_gives_the_logits_of_the_steered_model(name, tmp_path):
     model = getattr(small_models, name)()

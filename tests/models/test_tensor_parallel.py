@@ -9,7 +9,7 @@ from torch import nn
 import attentropy as at
 from attentropy.core.errors import ArgumentError
 from attentropy.core.statistics import NAMES
-from attentropy.distributed.groups import Peers
+from attentropy.distributed.groups import Peers, peers
 from attentropy.distributed.team import Team
 from attentropy.models.intercept.candidates import is_cut
 from attentropy.models.tensor_parallel import SharedHeads, shared_heads
@@ -116,6 +116,20 @@ def test_a_process_has_its_part_of_what_is_given_for_every_head():
     shared = SharedHeads(Peers(None, 1, 2))
     assert shared.own((1, 2, 3, 4)) == (3, 4)
     assert shared.own(torch.arange(6)).tolist() == [3, 4, 5]
+
+
+def slopes(rank):
+    """Gradients of what one process has a part of, and of what all use."""
+    shared = SharedHeads(peers())
+    x, y = (torch.arange(4.0, requires_grad=True) for _ in range(2))
+    (shared.own(x) * (10 + rank)).sum().backward()
+    (shared.replicated(y) * (10 + rank)).sum().backward()
+    return x.grad.tolist(), y.grad.tolist()
+
+
+@pytest.mark.slow
+def test_gradients_are_those_of_all_heads():
+    assert spawn(slopes, 2) == [([10.0, 10.0, 11.0, 11.0], [21.0] * 4)] * 2
 
 
 def test_a_model_in_one_process_shares_nothing():

@@ -170,6 +170,56 @@ class Team:
         return box[0]
 
 
+class Unison(Team):
+    """Processes that all do all of the work; what the first one finds counts.
+
+    Processes that share the heads of a model must make the same calls. Numbers that differ by
+    rounding would make them choose differently, so that each waits for calls that others do not
+    make.
+    """
+
+    @property
+    def size(self) -> int:
+        """1: the work is not shared out."""
+        return 1
+
+    @property
+    def is_first(self) -> bool:
+        """True: each does the work of the first."""
+        return True
+
+    def map(self, work: Callable[[T], R], items: Iterable[T], *, run: Run = in_turn) -> list[R]:
+        """[work(item) for item in items] by every process, as the first one finds it.
+
+        Args:
+            work: makes the same calls on every rank; what it returns is pickled.
+            items: the same on every rank.
+            run: how a rank works on its items.
+        """
+        todo = list(items)
+        return self.of_first(lambda: list(run(work, todo)))
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """All items.
+
+        Args:
+            items: the same on every rank.
+        """
+        return items
+
+    def of_first(self, make: Callable[[], R]) -> R:
+        """make() by every process, as the first one finds it.
+
+        Args:
+            make: makes the same calls on every rank; what it returns is pickled.
+        """
+        box = [make()]
+        with _naming(None):
+            first = self.peers.global_rank(0)
+            dist.broadcast_object_list(box, src=first, group=self.peers.group)
+        return box[0]
+
+
 ALONE = Team(Peers(None, 0, 1))
 """This process alone."""
 

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.core.errors import ArgumentError, UnsupportedError
+from attentropy.distributed.team import ALONE, Team
 from attentropy.extensions.serving import measured_length
 from attentropy.models.intercept import candidates
-from attentropy.models.intercept.candidates import heads_of
+from attentropy.models.intercept.candidates import device_of, heads_of
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import as_bands, with_rope
 from attentropy.models.rope.settings import Rope
 from attentropy.models.steer.steer import steer
+from attentropy.models.tensor_parallel import shared_heads
 
 BUDGET = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2, torch.float64: 1e-8}
 QUANTISED = ("hf_quantizer", "is_quantized", "quantization_method")
@@ -70,6 +72,9 @@ def why_no_factors(model: nn.Module, layers: Iterable[str]) -> str | None:
 def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any = None) -> None:
     """Write a folder that transformers loads and that gives the logits of steer(model, plan).
 
+    Processes that share the heads of the model all call it; the first one collects the weights, and
+    needs memory for all of them.
+
     Args:
         model: a model of transformers; it is unchanged afterwards.
         plan: rope settings, and constant factors of heads.
@@ -77,14 +82,31 @@ def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any =
         tokenizer: of transformers, written beside the model.
     """
     check_exportable(model, plan)
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ArgumentError("folder", "new or empty", str(folder))
+    folder, team = Path(folder), _team(model)
+    team.of_first(lambda: _check_new(folder))
     own: Any = model
     config = _config(model, plan.rope)
     state = {**model.state_dict(), **dict(_scaled(model, plan))}
     with _as_plain(model):
         own.save_pretrained(folder, state_dict=state)
+    if team.is_first:
+        _describe(config, model, plan, folder, tokenizer)
+    compare(model, plan, folder)
+
+
+def _team(model: nn.Module) -> Team:
+    """The processes that share the heads of a model; the first one writes."""
+    shared = shared_heads(model)
+    return ALONE if shared is None else Team(shared.peers)
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArgumentError("folder", "new or empty", str(folder))
+
+
+def _describe(config: Any, model: nn.Module, plan: Plan, folder: Path, tokenizer: Any) -> None:
+    """Write the config of the extended model, and the tokenizer."""
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config.architectures = [type(model).__name__]
@@ -94,7 +116,6 @@ def export(model: nn.Module, plan: Plan, folder: str | Path, *, tokenizer: Any =
         longer = copy.deepcopy(tokenizer)
         longer.model_max_length = measured_length(plan) or config.max_position_embeddings
         longer.save_pretrained(folder)
-    compare(model, plan, folder)
 
 
 def compare(model: nn.Module, plan: Plan, folder: str | Path) -> float:
@@ -108,18 +129,24 @@ def compare(model: nn.Module, plan: Plan, folder: str | Path) -> float:
         folder: where it is.
     """
     kind: Any = type(model)
-    written = kind.from_pretrained(folder, dtype=next(model.parameters()).dtype).eval()
-    device = next(model.parameters()).device
+    dtype, device, team = next(model.parameters()).dtype, device_of(model), _team(model)
     ids = torch.arange(TOKENS, device=device)[None] % model.config.vocab_size  # type: ignore[union-attr,operator]
     training = model.training
     handle = steer(model.eval(), plan)
     try:
         with torch.no_grad():
-            wanted, found = model(ids).logits, written.to(device)(ids).logits
+            wanted = model(ids).logits
     finally:
         handle.undo()
         model.train(training)
-    error = float((found - wanted).abs().max() / wanted.abs().max())
+
+    def difference() -> float:
+        written = kind.from_pretrained(folder, dtype=dtype).eval().to(device)
+        with torch.no_grad():
+            found = written(ids).logits
+        return float((found - wanted).abs().max() / wanted.abs().max())
+
+    error = team.of_first(difference)
     budget = BUDGET.get(wanted.dtype, 1e-4)
     if not error <= budget:
         raise UnsupportedError(
@@ -174,10 +201,22 @@ def _scaled(model: nn.Module, plan: Plan) -> Iterator[tuple[str, Tensor]]:
         own, width, step = query_rows(module, layer)
         projection = getattr(module, own)
         for name, value in projection.named_parameters(recurse=False):
-            new = value.detach().clone()
+            exact = torch.promote_types(value.dtype, torch.float32)
+            grown = torch.ones(projection.out_features, dtype=exact)
             for head, factors in enumerate(heads):
-                new[head * step : head * step + width] *= factors[0]
-            yield f"{layer}.{own}.{name}", new
+                grown[head * step : head * step + width] = factors[0]
+            yield f"{layer}.{own}.{name}", _multiplied(value.detach(), grown)
+
+
+def _multiplied(value: Tensor, rows: Tensor) -> Tensor:
+    """A weight or bias with each row multiplied by a number, in its own precision."""
+    column = rows.view(-1, *[1] * (value.dim() - 1)).to(value.device)
+    mesh: Any = getattr(value, "device_mesh", None)
+    if mesh is not None:
+        from torch.distributed.tensor import DTensor, Replicate
+
+        column = DTensor.from_local(column, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return (value * column).to(value.dtype)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.paired import paired
 from attentropy.models.progress import Listener, ReadingCost, counted
 from attentropy.models.rope import settings
+from attentropy.models.tensor_parallel import team_for
 from attentropy.models.trained import trained_length
 from attentropy.models.watch import watch
 
@@ -99,11 +100,13 @@ def extend(
         listener: receives the current stage and the progress.
         keep: receives the record after every measurement.
         team: processes that share candidates and texts; each has the model and all arguments, and
-            gets the whole result.
+            gets the whole result. None for a model whose heads processes share (tensor
+            parallelism): each process calls extend() with all arguments.
     """
     listener = check_helpers(listener, done, encode)
     to, trained, texts, finalists = map(whole, (to, trained, texts, finalists))
     ids, texts = checked(model, tokens, to=to, texts=texts, trained=trained, finalists=finalists)
+    team = team_for(model, team)
     first = check_begin(begin)
     check_readable(model, torch.cat([ids.new_tensor(first), ids]))
     check_length(model, to)
@@ -443,7 +446,7 @@ def task_of(model: nn.Module, ids: Tensor, *, to: int | None, trained: int | Non
             rule = "given, for neither the model nor its config says it"
             raise ArgumentError("trained", rule, None)
         trained = known.tokens
-    with torch.no_grad(), watch(model) as seen:
+    with torch.no_grad(), watch(model).of_all_heads() as seen:
         model(ids[None, :16].to(device_of(model)))
     layers: dict[str, int] = {}
     rows = seen.heads()

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from attentropy.distributed.team import ALONE, Team
 from attentropy.models.factors import LEAST, MOST, next_factors, solved
+from attentropy.models.intercept import verify
 from attentropy.models.losses.breaking import LAST
 from attentropy.models.losses.paired import paired, stretches
 from attentropy.models.losses.reading import logits_of
@@ -37,6 +38,7 @@ from attentropy.models.losses.tokens import (
 from attentropy.models.plan import HOLDS, METHODS, Effect, Hold, Judged, Method, Plan
 from attentropy.models.record.curves import Curve, CurveWatch, Search, no_search
 from attentropy.models.steer.steer import steer
+from attentropy.models.tensor_parallel import team_for
 from attentropy.models.watch import watch
 
 Batch = Mapping[str, Any] | Tensor
@@ -67,23 +69,25 @@ def calibrate(
         loss: (output, batch) -> (sum of negative log-likelihoods, tokens); by default that of the
             next token where the output has `logits` for `input_ids` and no token sees later ones.
             With a loss of your own the plan is not judged.
-        team: processes that share lengths and texts out; each has the model and all arguments.
+        team: processes that share batches out; each has the model and all arguments. None for a
+            model whose heads processes share (tensor parallelism): each process calls calibrate().
 
     A quarter of the rows, the last ones, are kept out of the plan to judge it (`plan.judged`); if
     there are fewer than four, the same rows serve both.
     """
     given = _check(model, batches, lengths, hold=hold, method=method)
+    team = team_for(model, team)
     batches, held = _split(given)
     predicts = loss is None and _is_causal(model, _cut(batches[0], min(SHORT, lengths[0])))
     own = _next_token if predicts else _nothing
     trial = _Trial(model, batches, own if loss is None else loss)
     handle = steer(model, temperature=1.0)  # refuses at once what cannot be steered
     try:
-        first = trial.measure(lengths[0])
+        (first,) = trial.measure(lengths[:1], team=team)
     finally:
         handle.undo()
-    search = _search(first, hold=hold) if method == "empirical" else None
-    before = [first, *team.map(lambda length: trial.measure(length, search), lengths[1:])]
+    search = _search(first, hold=hold) if method == "empirical" else no_search
+    before = [first, *trial.measure(lengths[1:], search, team=team)]
     solved = _solve(before, hold=hold, method=method)
     home = before[0].curves
     plan = Plan(
@@ -99,7 +103,7 @@ def calibrate(
     )
     handle = steer(model, plan)
     try:
-        after = team.map(trial.measure, lengths)
+        after = trial.measure(lengths, team=team)
     finally:
         handle.undo()
     effects = (
@@ -230,22 +234,69 @@ class _Trial:
     batches: list[Any]
     loss: Loss
 
-    @torch.no_grad()
-    def measure(self, length: int, search: Search | None = None) -> _Measured:
-        """Run every batch, cut to a length, and measure, at the factors that `search` asks for."""
+    def measure(
+        self, lengths: Sequence[int], search: Search = no_search, *, team: Team
+    ) -> list[_Measured]:
+        """Read every batch, cut to each length.
+
+        The first batch decides at which factors curves are measured, as `search` asks for them;
+        processes share the others.
+        """
         training = self.model.training
         self.model.eval()
-        total, tokens = 0.0, 0
         try:
-            with CurveWatch(self.model, search or no_search) as watch:
-                for batch in self.batches:
-                    part = _cut(batch, length)
-                    output = self.model(**part) if isinstance(part, Mapping) else self.model(part)
-                    nll, count = self.loss(output, part)
-                    total, tokens = total + nll, tokens + count
+            first, *more = self.batches
+            begun = team.map(lambda length: self._read(first, length, search), lengths)
+            todo = [(i, batch) for i in range(len(lengths)) for batch in more]
+            others = team.map(
+                lambda one: self._read(one[1], lengths[one[0]], _same_factors(begun[one[0]])), todo
+            )
         finally:
             self.model.train(training)
-        return _Measured(watch.curves, math.exp(total / tokens) if tokens else None)
+        each = len(more)
+        return [_joined([one, *others[i * each : (i + 1) * each]]) for i, one in enumerate(begun)]
+
+    def _read(self, batch: Any, length: int, search: Search) -> "_BatchCurves":
+        """One batch; again if calls were compared, which the model's own function served."""
+        before = verify.given()
+        found = self._watched(batch, length, search)
+        return found if verify.given() == before else self._watched(batch, length, search)
+
+    @torch.no_grad()
+    def _watched(self, batch: Any, length: int, search: Search) -> "_BatchCurves":
+        part = _cut(batch, length)
+        with CurveWatch(self.model, search) as watch:
+            output = self.model(**part) if isinstance(part, Mapping) else self.model(part)
+        return _BatchCurves(watch.curves, *self.loss(output, part))
+
+
+@dataclass(frozen=True)
+class _BatchCurves:
+    """Curves of one batch, its negative log-likelihood and its number of tokens."""
+
+    curves: dict[str, Curve]
+    lost: float
+    tokens: int
+
+
+def _same_factors(begun: _BatchCurves) -> Search:
+    """Asks for the factors at which another batch was measured."""
+
+    def search(layer: str, curve: Curve) -> Tensor | None:
+        known, done = begun.curves.get(layer), curve.factors.shape[1]
+        return None if known is None or done == known.factors.shape[1] else known.factors[:, done]
+
+    return search
+
+
+def _joined(parts: Sequence[_BatchCurves]) -> _Measured:
+    """What batches give together, added up in their order."""
+    curves: dict[str, Curve] = {}
+    for part in parts:
+        for name, curve in part.curves.items():
+            curves[name] = curves[name].plus(curve) if name in curves else curve
+    lost, tokens = sum(part.lost for part in parts), sum(part.tokens for part in parts)
+    return _Measured(curves, math.exp(lost / tokens) if tokens else None)
 
 
 @torch.no_grad()

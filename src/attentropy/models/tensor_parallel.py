@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from attentropy.core.errors import ArgumentError
 from attentropy.core.results import Stats
 from attentropy.core.visibility import Visibility
 from attentropy.distributed.groups import Peers, peers
+from attentropy.distributed.team import Team, Unison
 from attentropy.models.intercept.candidates import HEADS_DIMENSION, cut_along
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
@@ -41,11 +43,24 @@ class SharedHeads:
     def own(self, values: S) -> S:
         """This process's part of values for every head.
 
+        Gradients of a tensor are those of all heads: processes gather them.
+
         Args:
             values: a sequence, or a tensor whose first dimension is that of heads.
         """
+        if isinstance(values, Tensor) and values.requires_grad:
+            return _OwnPart.apply(values, self)
         each = len(values) // self.size
         return values[self.peers.rank * each : (self.peers.rank + 1) * each]  # type: ignore[return-value]
+
+    def replicated(self, x: Tensor) -> Tensor:
+        """x, whose gradient is the sum of what the heads of all processes ask for.
+
+        Args:
+            x: the same on every process.
+        """
+        found: Tensor = _Replicated.apply(x, self)
+        return found
 
     def gather(self, x: Tensor, dim: int = 1) -> Tensor:
         """A tensor with the heads of all processes; each calls it.
@@ -97,6 +112,49 @@ class SharedHeads:
     def _mask(self, mask: ModelMask, heads: int) -> ModelMask:
         blind = self._wide(mask.blind, heads)
         return replace(mask, seen=self._seen(mask.seen, heads), blind=blind, notes={})
+
+
+class _OwnPart(torch.autograd.Function):
+    """Forward a part, backward the whole gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, shared: SharedHeads) -> Tensor:
+        ctx.shared = shared
+        own: Tensor = shared.own(values.detach())
+        return own.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.shared.gather(grads[0], 0), None
+
+
+class _Replicated(torch.autograd.Function):
+    """Forward nothing, backward a sum over processes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shared: SharedHeads) -> Tensor:
+        ctx.shared = shared
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return torch.stack(ctx.shared.peers.gather(grads[0])).sum(0), None
+
+
+def team_for(model: nn.Module, team: Team) -> Team:
+    """The processes that work on a model: those of a team, or those that share its heads.
+
+    Args:
+        model: the model.
+        team: what was asked for; nothing but this process where heads are shared.
+    """
+    shared = shared_heads(model)
+    if shared is None:
+        return team
+    if team.size > 1:
+        rule = f"left out for a model whose heads {shared.size} processes share"
+        raise ArgumentError("team", rule, f"one of {team.size}")
+    return Unison(shared.peers)
 
 
 def shared_heads(model: nn.Module) -> SharedHeads | None:

@@ -22,6 +22,7 @@ from attentropy.models.plan import Plan
 from attentropy.models.progress import Amount, Expected, Listener, counted
 from attentropy.models.record.coverage import ModuleCoverage
 from attentropy.models.record.reduce import tensor_parallel_of
+from attentropy.models.tensor_parallel import team_for
 from attentropy.scans.errors import ScanError
 from attentropy.scans.judging import calibration
 from attentropy.scans.judging.breaks import Beyond, stretch_means
@@ -116,7 +117,7 @@ def scan(
         provenance.model.trained_source = "as the user says"
     if done is not None:
         _check_same_work(done, provenance)
-    _check_team(model, team)
+    team = team_for(model, team)
     for what, value in _work_of(provenance).items():
         team.check_same(what, value)
     about, ids = provenance.model, text.ids
@@ -353,13 +354,6 @@ class _Work:
         )
         judge(found)
         return found
-
-
-def _check_team(model: nn.Module, team: Team) -> None:
-    size = tensor_parallel_of(model)
-    if team.size > 1 and size > 1:
-        rule = f"left out for a model whose heads {size} processes share"
-        raise ArgumentError("team", rule, f"one of {team.size}")
 
 
 def _provenance(model: nn.Module, text: Tokens) -> Provenance:

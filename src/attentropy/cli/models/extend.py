@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attentropy.cli.failures import CalledWrongly
-from attentropy.cli.models.scan import DTYPES, FILE, loading, threads, tokens_of
+from attentropy.cli.models.scan import DTYPES, FILE, loading, placed, threads, tokens_of
 from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(DTYPES),
               help="Precision of weights and activations.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Such as cpu or cuda:0.")
+@click.option("--tensor-parallel", is_flag=True,
+              help="Processes of torchrun share heads instead of texts.")  # fmt: skip
 @click.option("--threads", "count", type=click.IntRange(1), help="CPU threads.")
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
 @click.option("--allow-pickle", is_flag=True, help="Load pickled weights, which can run code.")
@@ -61,7 +63,7 @@ def command(model: str | None, **options: Any) -> None:
 def _extend(model: str | None, options: dict[str, Any], team: "Team") -> None:
     from attentropy.cli.models.scan_summary import progress
     from attentropy.cli.processes import keeping
-    from attentropy.distributed.launched import own_device
+    from attentropy.distributed.team import ALONE
     from attentropy.extensions.extend import extend
     from attentropy.scans.errors import ScanError
     from attentropy.scans.loading import sources
@@ -79,8 +81,7 @@ def _extend(model: str | None, options: dict[str, Any], team: "Team") -> None:
             remote_code=options["trust_remote_code"],
             download=options["allow_download"],
         )
-        placement = sources.Placement(options["dtype"], own_device(options["device"]))
-        source = sources.load(model, placement, permissions, count=loading(listener))
+        source = sources.load(model, placed(options), permissions, count=loading(listener))
         tokens = tokens_of(source, options)
         found = extend(
             source.model,
@@ -96,11 +97,13 @@ def _extend(model: str | None, options: dict[str, Any], team: "Team") -> None:
             done=team.of_first(lambda: _done(out)) if options["resume"] else None,
             listener=listener,
             keep=(lambda record: _keep(out, record)) if team.is_first else (lambda record: None),
-            team=team,
+            team=ALONE if options["tensor_parallel"] else team,  # then each works on its heads
         )
+    if team.is_first:
+        _write(found, out)
+    lines = _exported(found, folder, source, team, by_heads=options["tensor_parallel"])
     if not team.is_first:
         return
-    lines = _written(found, out, folder, source)
     if options["as_json"]:
         click.echo(json.dumps(machine(found, out, lines), allow_nan=False))
     else:
@@ -113,21 +116,28 @@ def _applied(found: "Extension", out: Path, source: "Source") -> list[str]:
     return [] if call is None else ["import attentropy as at", *source.call.splitlines(), call]
 
 
-def _written(found: "Extension", out: Path, folder: Path | None, source: "Source") -> list[str]:
-    """Write plan, figure and export; the lines that use the export."""
+def _exported(
+    found: "Extension", folder: Path | None, source: "Source", team: "Team", *, by_heads: bool
+) -> list[str]:
+    """Write the export; the lines that use it. Processes that share heads all take part."""
     from attentropy.scans.loading.pretrained import quiet
-    from attentropy.scans.store import write_atomically
 
-    if found.plan is not None:
-        write_atomically(out / "plan.json", found.plan.to_json())
-    _draw(found, out / "extend.png")
-    if folder is None:
+    if folder is None or not (team.is_first or by_heads):
         return []
     if found.best is None:
         return [f"Nothing is written to {folder}, for nothing that was tried helps."]
     tokenizer = _tokenizer(source)
     with quiet():
         return found.export(folder, tokenizer=tokenizer)
+
+
+def _write(found: "Extension", out: Path) -> None:
+    """Write plan and figure."""
+    from attentropy.scans.store import write_atomically
+
+    if found.plan is not None:
+        write_atomically(out / "plan.json", found.plan.to_json())
+    _draw(found, out / "extend.png")
 
 
 def _tokenizer(source: "Source") -> Any:

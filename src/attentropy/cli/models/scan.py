@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attentropy.distributed.team import Team
     from attentropy.models.progress import Listener
     from attentropy.scans.loading.inputs import Tokens
-    from attentropy.scans.loading.sources import Source
+    from attentropy.scans.loading.sources import Placement, Source
     from attentropy.scans.schema import Scan
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -125,7 +125,6 @@ def _run(
     model: str | None, out: Path, options: dict[str, Any], listener: "Listener", team: "Team"
 ) -> "Scan":
     """Load the model, read the tokens, scan; what is measured is saved after every length."""
-    from attentropy.distributed.launched import own_device
     from attentropy.distributed.team import ALONE
     from attentropy.scans.errors import ScanError
     from attentropy.scans.judging import calibration
@@ -149,14 +148,7 @@ def _run(
         remote_code=options["trust_remote_code"],
         download=options["allow_download"],
     )
-    by_heads: bool = options["tensor_parallel"]
-    placement = sources.Placement(
-        options["dtype"],
-        options["device"] if by_heads else own_device(options["device"]),
-        options["device_map"],
-        tensor_parallel=by_heads,
-    )
-    source = sources.load(model, placement, permissions, count=loading(listener))
+    source = sources.load(model, placed(options), permissions, count=loading(listener))
     tokens = tokens_of(source, options)
     provenance = Provenance(
         model=source.about,
@@ -179,7 +171,25 @@ def _run(
         done=done,
         listener=listener,
         keep=(lambda partial: save(out, partial)) if team.is_first else None,
-        team=ALONE if by_heads else team,  # each does all the work then, on its heads
+        team=ALONE if options["tensor_parallel"] else team,  # then each works on its heads
+    )
+
+
+def placed(options: dict[str, Any]) -> "Placement":
+    """Precision and device, by the options of the command line.
+
+    Args:
+        options: `dtype`, `device`, `tensor_parallel`, and `device_map` where a command has it.
+    """
+    from attentropy.distributed.launched import own_device
+    from attentropy.scans.loading.sources import Placement
+
+    by_heads: bool = options["tensor_parallel"]
+    return Placement(
+        options["dtype"],
+        options["device"] if by_heads else own_device(options["device"]),
+        options.get("device_map"),
+        tensor_parallel=by_heads,
     )
 
 

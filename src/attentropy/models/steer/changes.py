@@ -45,7 +45,8 @@ class Planned:
 
     def __call__(self, head_dim: int, visible: Tensor) -> Tensor:
         """Factors that broadcast to [B,H,Q]."""
-        x = visible.clamp(min=1).float().log()
+        counts = visible if visible.is_floating_point() else visible.float()
+        x = counts.clamp(min=1).log()
         knots = torch.tensor(self.lengths, dtype=x.dtype, device=x.device).log()
         table = torch.tensor(self.factors, dtype=x.dtype, device=x.device)  # [H,L]
         if len(self.lengths) == 1:
