@@ -11,7 +11,7 @@ from attentropy.core.errors import ArgumentError
 from attentropy.core.statistics import NAMES
 from attentropy.distributed.groups import Peers, peers
 from attentropy.distributed.team import Team
-from attentropy.models.intercept.candidates import is_cut
+from attentropy.models.intercept.candidates import gathering, is_cut
 from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 from attentropy.scans.scan import scan
 from attentropy.scans.texts.view import text_view
@@ -19,6 +19,15 @@ from tests.processes import spawn
 
 IDS = torch.arange(360) * 7 % 97
 PER_HEAD = [0.5, 1.0, 1.5, 2.0]
+SIZES = {
+    "vocab_size": 98,
+    "hidden_size": 48,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
 
 
 @pytest.fixture
@@ -130,6 +139,56 @@ def slopes(rank):
 @pytest.mark.slow
 def test_gradients_are_those_of_all_heads():
     assert spawn(slopes, 2) == [([10.0, 10.0, 11.0, 11.0], [21.0] * 4)] * 2
+
+
+def gathering_model(kind):
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(**SIZES)
+    torch.manual_seed(0)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["Olmo2", "Phi3"])
+def test_models_that_gather_their_queries_are_known_by_their_plan(kind):
+    model = gathering_model(kind)
+    assert set(gathering(model)) == {layer.self_attn for layer in model.model.layers}
+    assert not set(gathering(gathering_model("Llama")))
+
+
+def gathered(rank, folder):
+    """Rows of all heads in three ways, and logits with a temperature for each head."""
+    from transformers import AutoModelForCausalLM
+    from transformers.distributed import DistributedConfig
+
+    options = {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=2)}
+    options = {} if rank is None else options
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, **options).eval()
+    ids = IDS[:60].view(2, 30)
+    handle = at.steer(model, temperature=[*PER_HEAD, 1.0, 1.0])
+    with torch.no_grad(), at.watch(model) as own:
+        logits = model(ids).logits
+    with torch.no_grad(), at.watch(model).of_all_heads() as every:
+        model(ids)
+    handle.undo()
+    own.reduce()
+    rows = [[(r.layer, r.head, r.entropy, r.max_logit) for r in w.heads()] for w in (own, every)]
+    return rows, logits.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Olmo2", "Phi3"])
+def test_models_that_gather_their_queries_have_each_head_once(kind, tmp_path):
+    gathering_model(kind).save_pretrained(tmp_path)
+    rows, logits = gathered(None, tmp_path)
+    assert len(rows[0]) == 12
+    for one in spawn(gathered, 2, tmp_path):
+        assert not isinstance(one, str), one
+        for mine, theirs in zip(one[0], rows, strict=True):
+            assert [row[:2] for row in mine] == [row[:2] for row in theirs]
+            numbers = [torch.tensor([row[2:] for row in x]) for x in (mine, theirs)]
+            torch.testing.assert_close(*numbers, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.tensor(one[1]), torch.tensor(logits))
 
 
 def test_a_model_in_one_process_shares_nothing():

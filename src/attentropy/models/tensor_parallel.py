@@ -17,7 +17,7 @@ from attentropy.core.results import Stats
 from attentropy.core.visibility import Visibility
 from attentropy.distributed.groups import Peers, peers
 from attentropy.distributed.team import Team, Unison
-from attentropy.models.intercept.candidates import HEADS_DIMENSION, cut_along
+from attentropy.models.intercept.candidates import HEADS_DIMENSION, cut_along, gathering, is_cut
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import ModelMask
 
@@ -31,14 +31,24 @@ class SharedHeads:
 
     Attributes:
         peers: this process among them.
+        gathered: modules that have all heads on every process, though their weights are cut.
     """
 
     peers: Peers
+    gathered: frozenset[nn.Module] = frozenset()
 
     @property
     def size(self) -> int:
         """Number of processes."""
         return self.peers.size
+
+    def cuts(self, module: nn.Module) -> bool:
+        """Does each process have some heads of a module only?
+
+        Args:
+            module: a module that attends.
+        """
+        return is_cut(module) and module not in self.gathered
 
     def own(self, values: S) -> S:
         """This process's part of values for every head.
@@ -168,4 +178,4 @@ def shared_heads(model: nn.Module) -> SharedHeads | None:
     if mesh is None:
         return None
     found = peers(mesh[HEADS_DIMENSION] if mesh.ndim > 1 else mesh)
-    return None if found.size == 1 else SharedHeads(found)
+    return None if found.size == 1 else SharedHeads(found, frozenset(gathering(model)))

@@ -17,6 +17,7 @@ are named when the watch stops: in a warning, or in NothingRecorded if nothing e
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,7 +46,7 @@ from attentropy.models.record.coverage import ModuleCoverage, covered
 from attentropy.models.record.profile import Profile, profiles
 from attentropy.models.record.recorder import Recorder, listed
 from attentropy.models.record.rows import HeadRow
-from attentropy.models.tensor_parallel import shared_heads
+from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -239,8 +240,12 @@ class Watch:
         Every process then makes the same calls while it is watched, and waits for the others in
         each: `reduce` costs less, and looks for twins within a process.
         """
-        self.recorder.together = shared_heads(self.model)
+        self.recorder.together = self._sharing
         return self
+
+    @cached_property
+    def _sharing(self) -> SharedHeads | None:
+        return shared_heads(self.model)
 
     @property
     def running(self) -> bool:
@@ -295,7 +300,7 @@ class Watch:
             kind="cross" if cross else "self",
             names=names,
             is_model=is_model,
-            is_cut=candidates.is_cut(module),
+            is_cut=self._sharing is not None and self._sharing.cuts(module),
             padding=padding,
             known=repeated.known_of(module),
         )

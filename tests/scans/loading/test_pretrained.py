@@ -52,3 +52,25 @@ def test_what_the_library_raises_is_one_sentence(copy):
     (copy / "config.json").write_text('{"model_type": "no-such-type"}')
     with pytest.raises(ScanError, match=r"^model .*copy cannot be loaded: [^\n]*$"):
         pretrained.load_model(str(copy), dtype="float32", pickle=False, options=OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "processes", "said"),
+    [
+        ("Llama", 4, "divides num_attention_heads = 6, got 4"),
+        ("Llama", 3, "divides num_key_value_heads = 2, got 3"),
+        ("GPT2", 2, "transformers has no plan to share a model of type gpt2"),
+        ("Llama", 2, None),
+    ],
+)
+def test_heads_that_processes_cannot_share_are_told_at_once(kind, processes, said, monkeypatch):
+    import transformers
+
+    sizes = {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 48}
+    config = getattr(transformers, f"{kind}Config")(**sizes if kind == "Llama" else {})
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: processes)
+    if said is None:
+        pretrained._check_shares(config)
+        return
+    with pytest.raises(ScanError, match=said):
+        pretrained._check_shares(config)

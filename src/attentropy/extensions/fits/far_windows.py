@@ -17,7 +17,7 @@ from attentropy.extensions import passkeys
 from attentropy.extensions.candidates import Setting, Task, applied, why_unscaled
 from attentropy.extensions.fits.temperatures import frozen
 from attentropy.extensions.passkeys import Encode
-from attentropy.models.intercept.candidates import device_of, is_cut
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.losses.probes import no_distance
 from attentropy.models.losses.reading import logits_of, read, takes
 from attentropy.models.rope import rotary, settings
@@ -294,7 +294,8 @@ def why_not(model: nn.Module, task: Task, encode: Encode | None) -> str | None:
     if task.trained < ROOM * WINDOW:
         return f"windows of {WINDOW:,} tokens are too long for it"
     why = why_unscaled(model) or no_distance(model)
-    if shared_heads(model) and not all(is_cut(model.get_submodule(name)) for name in task.layers):
+    shared = shared_heads(model)
+    if shared and len({shared.cuts(model.get_submodule(name)) for name in task.layers}) > 1:
         why = why or "processes share the heads of some of its layers only"
     return why or (None if _turns_alike(model) else "it turns queries and keys in its own way")
 
@@ -317,7 +318,8 @@ def _turning(model: nn.Module, divisors: Tensor, factor: float) -> Iterator[None
     """Rotary modules whose angles have gradients for the logarithms of divisors."""
     modules: list[Any] = rotary.rotary_modules(model)
     shared = shared_heads(model)
-    divisors = divisors if shared is None else shared.replicated(divisors)
+    if shared is not None and not shared.gathered:
+        divisors = shared.replicated(divisors)
     before = [vars(module).get("forward") for module in modules]  # others may have put one there
     for module in modules:
         module.forward = _Angles(module.inv_freq, divisors, factor)

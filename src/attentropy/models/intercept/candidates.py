@@ -37,6 +37,7 @@ _HARMLESS = frozenset(
         "sigmoid",
     )
 )  # fmt: skip
+_QUERIES = ("q_proj", "q_b_proj", "query", "qkv", "qkv_proj", "query_key_value", "c_attn")
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 
 
@@ -296,6 +297,28 @@ def is_cut(module: nn.Module) -> bool:
         module: any module.
     """
     return next(cut_along(module), None) is not None
+
+
+def gathering(model: nn.Module) -> Iterator[nn.Module]:
+    """Modules whose queries every process gathers, though their weights may be cut.
+
+    So it is in transformers' plans of models that normalise queries of all heads together, or that
+    hold queries, keys and values in one weight.
+
+    Args:
+        model: any module.
+    """
+    for holder in model.modules():
+        plan = getattr(holder, "_tp_plan", None) if is_transformers(holder) else None
+        split = [name.rpartition(".") for name, style in (plan or {}).items() if _gathers(style)]
+        around = {module for module, _, part in split if part in _QUERIES}
+        for name, module in holder.named_modules() if around else ():
+            if re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) in around:
+                yield module
+
+
+def _gathers(style: Any) -> bool:
+    return isinstance(style, str) and (style == "colwise_rep" or "gather" in style)
 
 
 def cut_along(module: nn.Module) -> Iterator[Any]:

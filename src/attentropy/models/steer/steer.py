@@ -40,7 +40,7 @@ from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
 from attentropy.models.intercept import registry
-from attentropy.models.intercept.candidates import has_transformers, is_cut, may_attend
+from attentropy.models.intercept.candidates import has_transformers, may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
@@ -196,7 +196,7 @@ class Steered:
 
 def _own(given: Any, module: nn.Module, shared: SharedHeads | None) -> Any:
     """What is given for each head, for those of this process."""
-    if shared is None or not is_cut(module):
+    if shared is None or not shared.cuts(module):
         return given
     if isinstance(given, Planned):
         return replace(given, factors=shared.own(given.factors))

@@ -58,6 +58,8 @@ def load_model(
         given["distributed_config"] = _by_heads()
     with quiet(), _explained(where), _counted(count):
         config = transformers.AutoConfig.from_pretrained(where, **options)
+        if tensor_parallel:
+            _check_shares(config)
         foreign = [] if not options["local_files_only"] else _keep_shipped(config)
         auto = _class_for(transformers, config)
         if device_map is None:
@@ -87,6 +89,24 @@ def _check_parallel(device: str, device_map: str | None, options: dict[str, Any]
             "yourself, and call at.scan in every process"
         )
         raise ScanError(rule, found=device)
+
+
+def _check_shares(config: Any) -> None:
+    """Refuse a model that processes cannot share, before its weights are read."""
+    import torch.distributed as dist
+
+    own, size = config.get_text_config(), dist.get_world_size()
+    if not getattr(own, "base_model_tp_plan", None):
+        rule = "{tensor_parallel}: transformers has no plan to share a model of type {kind}"
+        raise ScanError(rule, kind=config.model_type)
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(own, name, None)
+        if isinstance(heads, int) and heads % size:
+            rule = (
+                "{tensor_parallel} needs a number of processes that divides {name} = {heads}, "
+                "got {size}"
+            )
+            raise ScanError(rule, name=name, heads=heads, size=size)
 
 
 def _by_heads() -> Any:
@@ -182,6 +202,8 @@ def _explained(where: str) -> Iterator[None]:
     """Whatever the library raises on a bad folder, as one sentence."""
     try:
         yield
+    except ScanError:
+        raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         text = "{model} {where} cannot be loaded: {why}"
