@@ -143,7 +143,9 @@ def test_layers_of_a_hybrid_without_attention_are_named_and_containers_are_not()
         ("2.linear_attn", "no attention", ""),
         ("unused_attention", "no attention", "it did not run"),
     ]
-    assert summary(w.coverage()) == "All attention was seen: 1 verified, 3 without attention."
+    assert summary(w.coverage()) == (
+        "All attention was seen: 1 module verified, 3 modules without attention."
+    )
 
 
 def test_a_model_without_attention_has_one_row():
@@ -157,7 +159,7 @@ def test_a_model_without_attention_has_one_row():
 def test_what_was_missed_is_said_in_a_sentence():
     rows = [ModuleCoverage(module=str(i), status="unseen", why="flash_attn") for i in range(5)]
     assert summary(rows) == (
-        "Not all attention was seen: 5 unseen; 0 (flash_attn), 1 (flash_attn), 2 (flash_attn) "
+        "Not all attention was seen: 5 modules unseen; 0 (flash_attn), 1 (flash_attn), 2 (flash_attn) "
         "and 2 more."
     )
     assert summary([]) == ""

@@ -371,6 +371,15 @@ def test_weights_that_a_model_must_be_trained_with_are_refused(model, weights):
         at.steer(model, weights=weights)
 
 
+@pytest.mark.parametrize("argument", ["weights", "scale"])
+@pytest.mark.parametrize("layer", [at.nn.GatedAttention(8, 2), at.nn.DifferentialAttention])
+def test_layers_that_must_be_trained_are_refused(model, argument, layer):
+    with pytest.raises(
+        UnsupportedError, match=r"does not take \w+Attention: it is a layer whose own"
+    ):
+        at.steer(model, **{argument: layer})
+
+
 def test_cos_scale_is_refused_and_the_message_says_what_to_call(model):
     with pytest.raises(UnsupportedError, match=r"steer\(model, qk_norm=16\) makes cosines"):
         at.steer(model, scale=at.CosScale(16.0))

@@ -71,6 +71,12 @@ def test_entropy_invariant_attention_refuses():
     assert list(layer.state_dict()) == names
 
 
+def test_keys_and_values_are_the_queries_unless_given():
+    layer, x, y = at.nn.EntropyInvariantAttention(8, 2), torch.randn(1, 3, 8), torch.randn(1, 4, 8)
+    assert torch.equal(layer(x).out, layer(x, x, x).out)
+    assert torch.equal(layer(x, y).out, layer(x, y, y).out)
+
+
 def test_the_example_of_the_documents_runs():
     attn = nn.EntropyInvariantAttention(512, 8, kappa=1.0)
     X = torch.randn(4, 100, 512)

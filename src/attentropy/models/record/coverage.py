@@ -62,20 +62,25 @@ def summary(rows: Sequence[ModuleCoverage]) -> str:
         rows: what was seen of each module.
 
     >>> summary([ModuleCoverage(module="a", status="verified", calls=1)])
-    'All attention was seen: 1 verified.'
+    'All attention was seen: 1 module verified.'
     >>> summary([ModuleCoverage(module="a", status="unseen", why="flex_attention")])
-    'Not all attention was seen: 1 unseen; a (flex_attention).'
+    'Not all attention was seen: 1 module unseen; a (flex_attention).'
     """
     if not rows:
         return ""
     counts = Counter(row.status for row in rows)
-    told = ", ".join(f"{counts[status]:,} {status}" for status in STATES if counts[status])
-    told = told.replace("no attention", "without attention")
+    told = ", ".join(_counted(counts[status], status) for status in STATES if counts[status])
     missed = [f"{row.module or 'the model'} ({row.why})" for row in rows if row.status in MISSED]
     if not missed:
         return f"All attention was seen: {told}."
     more = f" and {len(missed) - 3:,} more" if len(missed) > 3 else ""
     return f"Not all attention was seen: {told}; {', '.join(missed[:3])}{more}."
+
+
+def _counted(count: int, status: str) -> str:
+    """Like "5 modules verified", "1 module without attention"."""
+    modules = "module" if count == 1 else "modules"
+    return f"{count:,} {modules} {status.replace('no attention', 'without attention')}"
 
 
 def _attends(row: ModuleCoverage) -> bool:

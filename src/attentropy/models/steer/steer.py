@@ -239,6 +239,18 @@ def _check_named(argument: str, given: Collection[str], names: set[str]) -> None
         raise ArgumentError(argument, "by names of modules of the model", ", ".join(missing[:3]))
 
 
+def _refuse_layers(*given: Any) -> None:
+    """Say why a layer of attentropy.nn, or its class, cannot be given to a trained model."""
+    for value in given:
+        kind = value if isinstance(value, type) else type(value)
+        if issubclass(kind, nn.Module) and kind.__module__.startswith("attentropy.nn.layers."):
+            raise UnsupportedError(
+                f"steer does not take {kind.__name__}: it is a layer whose own parameters must be "
+                f"trained, and a trained model has none for it. Build it into a new model: "
+                f"at.nn.{kind.__name__}(...)"
+            )
+
+
 def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model).__name__)
@@ -246,6 +258,7 @@ def _check(model: Any, plan: Any, scale: Any, mask: Any, weights: Any) -> None:
         raise ArgumentTypeError("plan", "a Plan of calibrate() (rules go to scale=)", repr(plan))
     if plan is not None and scale is not None:
         raise ArgumentError("scale", "left out where a plan is given", repr(scale))
+    _refuse_layers(scale, weights)
     if scale is not None:
         check_scale(scale)
     if isinstance(scale, CosScale):

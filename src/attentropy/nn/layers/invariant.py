@@ -52,8 +52,8 @@ class EntropyInvariantAttention(nn.Module):
     def forward(
         self,
         Q: Tensor,
-        K: Tensor,
-        V: Tensor,
+        K: Tensor | None = None,
+        V: Tensor | None = None,
         mask: Mask | Tensor | None = None,
         *,
         need_weights: bool = True,
@@ -62,13 +62,15 @@ class EntropyInvariantAttention(nn.Module):
 
         Args:
             Q: inputs of queries [B,n_q,d_model].
-            K: inputs of keys [B,n_k,d_model].
-            V: inputs of values [B,n_k,d_model].
+            K: inputs of keys [B,n_k,d_model]; Q if None.
+            V: inputs of values [B,n_k,d_model]; K if None.
             mask: a Mask, or a tensor of 0 and 1 (bool, integer or float) broadcastable to
                 [B,H,n_q,n_k] whose zeros hide keys.
             need_weights: True returns (output, weights [B,H,n_q,n_k]), where `weights.stats` holds
                 the statistics; False returns (output, statistics).
         """
+        K = Q if K is None else K
+        V = K if V is None else V
         for name, x in (("Q", Q), ("K", K), ("V", V)):
             if not isinstance(x, Tensor) or x.dim() != 3 or x.shape[-1] != self.d_model:
                 got = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
