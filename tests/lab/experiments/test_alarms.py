@@ -98,16 +98,17 @@ def test_conclusions_count_runs():
         row("tuning", 0, "healthy"),
     ]
     assert alarms.conclude(RunResults(rows)) == [
-        "Judged seeds 1000 to 1001: 1 of 2 healthy runs ring (largest logit 20). Of 1 runs at three "
-        "times the rate, 0 diverge and 1 ring; logits passed the limit in 1.",
-        "Judged seeds 1000 to 1001: 2 of 2 runs of a rising rate diverge; in 1 of them an alarm rings "
-        "before, by 30 to 30 steps (median 30).",
-        "Judged seeds 1000 to 1000: 1 of 1 runs of a rate that rises from the first step on diverge; in "
-        "1 of them an alarm rings before, by 120 to 120 steps (median 120).",
-        "Tuning seeds 0 to 0: 0 of 1 healthy runs ring (largest logit 20).",
-        "Clipping at the first alert of logit growth keeps 1 of 2 diverging runs from divergence; mean "
-        "loss at the end 2.25 in 2 runs, 3.50 without clipping.",
-        "Clipping at the first alert of logit growth keeps 1 of 1 steep runs from divergence; mean "
-        "loss at the end 1.50 in 1 runs, 2.00 without clipping.",
+        "Judged seeds 1000 to 1001: an alarm rings in 1 of 2 healthy runs, whose largest logit is 20. "
+        "Of 1 runs at three times the rate 0 diverge; an alarm rings in 1, and logits pass the limit "
+        "in 1.",
+        "Judged seeds 1000 to 1001: 2 of 2 runs whose rate rises diverge; in 1 of them an alarm rings "
+        "before that, by 30 to 30 steps (median 30).",
+        "Judged seed 1000: 1 of 1 runs whose rate rises from the first step on diverge; in 1 of them "
+        "an alarm rings before that, by 120 to 120 steps (median 120).",
+        "Tuning seed 0: an alarm rings in 0 of 1 healthy runs, whose largest logit is 20.",
+        "Clipping at the first alert of logit growth keeps 1 of 2 diverging runs from diverging. The "
+        "mean loss at the end of 2 runs is 2.25 with clipping and 3.50 without.",
+        "Clipping at the first alert of logit growth keeps 1 of 1 steep runs from diverging. The mean "
+        "loss at the end of 1 runs is 1.50 with clipping and 2.00 without.",
         "No head is reported more than 1 times by one alarm in one run.",
     ]

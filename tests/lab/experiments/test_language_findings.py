@@ -26,10 +26,10 @@ def test_the_first_sentence_judges_the_aims():
         )  # fmt: skip
 
     said = conclude(rows((43.0, 30.0), (42.6, 35.5)))
-    assert "at 1x is met, that of 5 gained at 4x is met (+5.5 ± 0.0, paired over 2 seeds" in said[0]
-    assert "4x 13.0 and +5.5 ± 0.0 (20.2 and +11.0)" in said[1]
+    assert "at 1x is met, to gain 5 at 4x is met (+5.5 ± 0.0, paired over 2 seeds" in said[0]
+    assert "at 4x 13.0 and +5.5 ± 0.0 (published: 20.2 and +11.0)" in said[1]
     assert "at 1x is not met" in conclude(rows((43.0, 30.0), (42.4, 35.5)))[0]
-    assert "gained at 4x is not met" in conclude(rows((43.0, 30.0), (43.0, 34.9)))[0]
+    assert "gain 5 at 4x is not met" in conclude(rows((43.0, 30.0), (43.0, 34.9)))[0]
 
 
 def test_what_a_model_loses_is_told_apart_by_cause():
@@ -39,8 +39,8 @@ def test_what_a_model_loses_is_told_apart_by_cause():
         *measured("causal", "RoPE", f"{CLIPPED}, log n at test", (50.0, 48.0)),
     ]
     (why,) = [line for line in conclude(RunResults(rows)) if line.startswith("Why causal RoPE")]
-    assert "at 4x: it loses 30.0 points; 5.0 when far keys" in why
-    assert why.endswith("2.0 when log n sharpens those as well.")
+    assert "at 4x: it loses 30.0 points. It loses 5.0 if far keys" in why
+    assert why.endswith("2.0 if log n sharpens these rows as well.")
 
 
 @pytest.mark.parametrize(("change", "word"), [(-0.5, "helps"), (0.5, "hurts")])
@@ -50,7 +50,7 @@ def test_a_loss_that_falls_helps(change, word):
         *measured("causal", "RoPE", LOG, (50.0, 20.0), loss=2.0 + change),
     ]
     (line,) = [line for line in conclude(RunResults(rows)) if line.startswith("Does log n alone")]
-    assert f"at test only 4x {change:+.2f} ± 0.00 ({word})" in line
+    assert f"with log n at test only, by {change:+.2f} ± 0.00 at 4x ({word})" in line
 
 
 def test_rules_of_training_are_compared_with_the_plain_one():
@@ -59,12 +59,12 @@ def test_rules_of_training_are_compared_with_the_plain_one():
         *measured("masked", "RoPE", "mixed 1", (41.0, 33.0)),
     ]
     (line,) = [line for line in conclude(RunResults(rows)) if line.startswith("Trained with other")]
-    assert line.endswith("mixed 1 1x +1.0 ± 0.0, 4x +3.0 ± 0.0.")
+    assert line.endswith("mixed 1, +1.0 ± 0.0 at 1x, +3.0 ± 0.0 at 4x.")
 
 
 def test_entropies_are_compared_between_the_lengths():
     rows = list(measured("masked", "no positions", PLAIN, (16.0, 15.0)))
     said = conclude(RunResults(rows))
-    (line,) = [line for line in said if line.startswith("Entropy from 1x to 4x, masked")]
-    assert line.endswith("(log 4 = 1.39 is what uniform rows gain): 1/sqrt d +3.00.")
+    (line,) = [line for line in said if line.startswith("From 1x to 4x the entropy of masked")]
+    assert line.endswith("by +3.00 with 1/sqrt d. Uniform rows would gain log 4 = 1.39.")
     assert any("They reach 16.5 %" in line for line in said), "a bag of bytes cannot do better"

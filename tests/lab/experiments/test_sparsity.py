@@ -51,4 +51,6 @@ def test_the_conclusion_says_how_far_the_forms_are_off():
     ]
     said = sparsity.conclude(RunResults([*forms, *found]))
     assert said[0].startswith("Closed forms: within 2.0 % of the measurement")
-    assert said[1] == "One key among 64: softmax 36 %, linear 36 %."
+    assert (
+        said[1] == "One key among 64 is found in this share of the rows: softmax 36 %, linear 36 %."
+    )

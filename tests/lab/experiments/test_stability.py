@@ -49,7 +49,7 @@ def test_lead_is_from_the_alarm_to_the_divergence(tmp_path):
     assert row["lead"] == row["step_diverged"] - first
     said = stability.conclude(RunResults([{"condition": stability.NONE, "seed": 0, **row}]))
     assert said[0].startswith("Without a cure 1 of 1 runs diverge; in 1 of them an alarm")
-    assert said[-1] == "Largest rate at which no seed diverges: none none."
+    assert said[-1] == "The largest rate at which no seed diverges: none without a cure."
 
 
 @pytest.mark.parametrize("cure", stability.CURES)

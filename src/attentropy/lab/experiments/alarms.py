@@ -270,14 +270,14 @@ def conclude(results: RunResults) -> list[str]:
 
 def _healthy(rows: RunResults, seeds: str) -> str:
     calm, fast = rows.where(regime=HEALTHY), rows.where(regime=FAST)
-    text = f"{_named(rows, seeds)}: {_sum(calm, 'rang')} of {len(calm)} healthy runs ring"
-    text += f" (largest logit {max(row['max_logit'] for row in calm):.0f})"
+    text = f"{_named(rows, seeds)}: an alarm rings in {_sum(calm, 'rang')} of {len(calm)} healthy "
+    text += f"runs, whose largest logit is {max(row['max_logit'] for row in calm):.0f}"
     if not len(fast):
         return f"{text}."
     beyond = sum(row["max_logit"] > LogitGrowth().limit for row in fast)
     return (
-        f"{text}. Of {len(fast)} runs at three times the rate, {_sum(fast, 'diverged')} diverge "
-        f"and {_sum(fast, 'rang')} ring; logits passed the limit in {beyond}."
+        f"{text}. Of {len(fast)} runs at three times the rate {_sum(fast, 'diverged')} diverge; an "
+        f"alarm rings in {_sum(fast, 'rang')}, and logits pass the limit in {beyond}."
     )
 
 
@@ -285,10 +285,10 @@ def _diverging(rows: RunResults, seeds: str, regime: str) -> str:
     runs = rows.where(regime=regime)
     lost = [row for row in runs if row["diverged"]]
     leads = sorted(row["lead"] for row in lost if (row["lead"] or 0) > 0)
-    rate = "rising rate" if regime == DIVERGING else "rate that rises from the first step on"
+    rate = "rises" if regime == DIVERGING else "rises from the first step on"
     text = (
-        f"{_named(runs, seeds)}: {len(lost)} of {len(runs)} runs of a "
-        f"{rate} diverge; in {len(leads)} of them an alarm rings before"
+        f"{_named(runs, seeds)}: {len(lost)} of {len(runs)} runs whose rate {rate} diverge; in "
+        f"{len(leads)} of them an alarm rings before that"
     )
     if leads:
         text += f", by {leads[0]:.0f} to {leads[-1]:.0f} steps (median {median(leads):.0f})"
@@ -301,14 +301,15 @@ def _clipped(plain: RunResults, clipped: RunResults, regime: str) -> str:
     saved = sum(not row["diverged"] for row in again)
     return (
         f"Clipping at the first alert of logit growth keeps {saved} of {len(again)} {regime} runs "
-        f"from divergence; mean loss at the end {clipped.mean('loss'):.2f} in {len(clipped)} runs, "
-        f"{plain.mean('loss'):.2f} without clipping."
+        f"from diverging. The mean loss at the end of {len(clipped)} runs is "
+        f"{clipped.mean('loss'):.2f} with clipping and {plain.mean('loss'):.2f} without."
     )
 
 
 def _named(rows: RunResults, seeds: str) -> str:
     numbers = [row["number"] for row in rows]
-    return f"{seeds.capitalize()} seeds {min(numbers)} to {max(numbers)}"
+    kind, first, last = seeds.capitalize(), min(numbers), max(numbers)
+    return f"{kind} seed {first}" if first == last else f"{kind} seeds {first} to {last}"
 
 
 def _sum(rows: RunResults, name: str) -> int:

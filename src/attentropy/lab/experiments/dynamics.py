@@ -144,12 +144,13 @@ def _course(rows: RunResults, text: str) -> str:
     heads, losses = rows.where(kind="head"), rows.where(kind="loss")
     last = max(heads.values("step"))
     layers = {la: heads.mean("entropy", step=last, layer=la) for la in heads.values("layer")}
-    each = ", ".join(f"layer {la} {h:.2f}" for la, h in layers.items())
+    each = ", ".join(f"{h:.2f} in layer {la}" for la, h in layers.items())
     end = [r["entropy"] for r in heads.where(step=last)]
     return (
-        f"{text}: entropy starts at {heads.mean('entropy', step=0):.2f} log n and ends at {each} "
-        f"(single heads {min(end):.2f} to {max(end):.2f}); loss on unseen text {_least(losses)}, "
-        f"on that of training {losses.mean('train', step=last):.2f}."
+        f"{text}: the entropy starts at {heads.mean('entropy', step=0):.2f} log n. At the end it "
+        f"is {each} (single heads {min(end):.2f} to {max(end):.2f}). The loss on unseen text "
+        f"{_least(losses)}; on the text of training it ends at "
+        f"{losses.mean('train', step=last):.2f}."
     )
 
 
@@ -164,11 +165,12 @@ def _layers(results: RunResults) -> str:
     runs = {(r["condition"], r["seed"]) for r in known}
     falling = sum(_falls(results.where(condition=c, seed=s, step=steps[-1])) for c, s in runs)
     return (
-        "The documents let the entropy start at log n, fall fast, then swing about a value and "
-        f"perhaps fall on, lower in deeper layers. Here it starts at {mean[0]:.2f} log n, falls "
-        f"fast at first ({early:.2f} log n in the first {steps[min(2, len(steps) - 1)]} steps) and "
-        f"slowly then ({late:.2f} in the second half), without swinging; in {falling} of "
-        f"{len(runs)} runs (without a reward) every layer ends below the one before it."
+        "The documents say that the entropy starts at log n, falls fast, then swings about a value "
+        "and perhaps falls further, and that deeper layers have less. Here it starts at "
+        f"{mean[0]:.2f} log n, falls fast at first (by {early:.2f} log n in the first "
+        f"{steps[min(2, len(steps) - 1)]} steps), then slowly (by {late:.2f} in the second half), "
+        f"and does not swing; in {falling} of {len(runs)} runs (without a reward) every layer ends "
+        "below the one before it."
     )
 
 
@@ -187,13 +189,13 @@ def _overfitting(results: RunResults) -> str:
         heads = results.where(condition=text, kind="head")
         change[text] = heads.mean("entropy", step=last) - heads.mean("entropy", step=turn)
     less = change[LITTLE] > change[PLENTY]
-    verdict = "does not hold here" if less else "agrees"
+    verdict = "does not hold here" if less else "holds here"
     return (
         f"Overfitting: with little text the loss on unseen text turns at step {turn}. From there "
-        f"to step {last} the entropy moves by {change[LITTLE]:+.2f} log n, with plenty of text, "
-        f"where nothing is overfitted, by {change[PLENTY]:+.2f}: it falls "
-        f"{'less' if less else 'more'} while the model memorises. That a falling entropy is a sign "
-        f"of overfitting, as the documents have it, {verdict}."
+        f"to step {last} the entropy changes by {change[LITTLE]:+.2f} log n; with plenty of text, "
+        f"where the model does not overfit, by {change[PLENTY]:+.2f}. So it falls "
+        f"{'less' if less else 'more'} while the model memorises: the documents' statement that a "
+        f"falling entropy is a sign of overfitting {verdict}."
     )
 
 
@@ -207,10 +209,10 @@ def _reward(results: RunResults) -> str:
     (best, end), (best_paid, end_paid) = turned[LITTLE], turned[REWARDED]
     helps = best_paid < best - 0.02 or end_paid < end - 0.2
     return (
-        "A reward for entropy prevents overfitting, say the documents (whose '+ lambda H' with "
-        "lambda > 0 would punish entropy; here it is rewarded). Measured: least loss on unseen "
-        f"text {best_paid:.2f} with it and {best:.2f} without, at the end {end_paid:.2f} and "
-        f"{end:.2f}; it {'helps' if helps else 'does not help'} here."
+        "The documents say that a reward for entropy prevents overfitting. (Their term "
+        "'+ lambda H' with lambda > 0 would punish entropy; here it is rewarded.) The least loss "
+        f"on unseen text is {best_paid:.2f} with it and {best:.2f} without, the last "
+        f"{end_paid:.2f} and {end:.2f}: it {'helps' if helps else 'does not help'} here."
     )
 
 

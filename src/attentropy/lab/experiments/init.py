@@ -139,9 +139,9 @@ def conclude(results: RunResults) -> list[str]:
     gradient = {s: trained.mean("gradient", start=s) for s in level}
     strongest = max(gradient, key=lambda s: gradient[s])
     lines.append(
-        f"Training from a score spread of {best:g} ends best ({level[best]:.1f} %); from the "
-        f"smallest {level[min(level)]:.1f} %, from the largest {level[max(level)]:.1f} %. The "
-        f"first gradient is largest at spread {strongest:g}."
+        f"Training from a score spread of {best:g} ends best ({level[best]:.1f} %); training from "
+        f"the smallest spread ends at {level[min(level)]:.1f} %, from the largest at "
+        f"{level[max(level)]:.1f} %. The first gradient is largest at spread {strongest:g}."
     )
     return lines
 

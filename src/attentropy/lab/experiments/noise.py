@@ -172,30 +172,34 @@ def conclude(results: RunResults) -> list[str]:
             law: results.over("slope", condition=law, row=row, kind="slope")
             for law in results.values("condition")
         }
-        said = ", ".join(f"{law} {s.mean:+.2f}" for law, s in slopes.items() if s.size)
-        lines.append(f"Exponent of error ~ n^slope, {row} rows: {said}.")
+        said = ", ".join(f"{s.mean:+.2f} ({law})" for law, s in slopes.items() if s.size)
+        lines.append(
+            f"In {row} rows the error of the output changes like n to the power of {said}."
+        )
     ratios = [
         r["error"] / r["theory"]
         for r in results
         if r.get("theory") and r["n"] >= 256 and r["condition"] not in (SHARED, REAL)
     ]
     lines.append(
-        f"Measured over predicted error, n >= 256, laws with a variance: {min(ratios):.2f} to "
-        f"{max(ratios):.2f}; the prediction is sqrt(rho sum p^2 (v - o)^2), so 1/sum p^2 and not n "
-        "decides. The documents' 1/sqrt n holds for flat rows only."
+        f"From 256 keys on, where the noise has a variance, the measured error is "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times the predicted one, sqrt(rho sum p^2 (v - "
+        "o)^2). So 1/sum p^2 decides, not n: the documents' 1/sqrt n holds for flat rows only."
     )
     against = results.mean("slope_n_eff", condition="gaussian 0.5", row="peaked", kind="slope")
     lines.append(
-        f"n_eff alone is not the whole law either: in peaked rows the exponent against it is "
-        f"{against:.2f} and not -0.50 (gaussian 0.5), because the output is near the value of the "
-        "heaviest key, whose own noise then hardly acts; the factor (v - o)^2 has that in it."
+        f"The effective number of keys, n_eff = 1/sum p^2, does not decide alone: in peaked rows "
+        f"the error changes like n_eff to the power of {against:.2f}, not -0.50 (gaussian 0.5). "
+        "The output is then near the value v of the heaviest key, whose own noise hardly acts; the "
+        "factor (v - o)^2 of the prediction accounts for it."
     )
     if len(results.where(condition=REAL, row="real")):
         lines.append(_said_of_real(results.where(condition=REAL)))
     lines.append(
-        "Laplace noise above 1/2 (no variance of e^eps) falls slower than 1/sqrt n, above 1 (no "
-        "mean) it does not fall; noise shared by all keys changes nothing; noise that grows with "
-        "the index, under values that do too, leaves a bias that no number of keys averages out."
+        "Under Laplace noise above 1/2, where e^eps has no variance, the error falls more slowly "
+        "than 1/sqrt n; above 1, where e^eps has no mean, it does not fall. Noise that all keys "
+        "share changes nothing. Where noise and values both grow with the index of the key, a bias "
+        "remains that no number of keys averages out."
     )
     return lines
 
@@ -206,10 +210,10 @@ def _said_of_real(real: RunResults) -> str:
     slope = real.over("slope", kind="slope")
     lengths, n_eff = real.curve("n", "n_eff")
     return (
-        f"Real heads, with their own values: exponent {slope.text(2)} against n, since n_eff is "
-        f"{n_eff[0].mean:.1f} at {lengths[0]} keys and {n_eff[-1].mean:.1f} at {lengths[-1]} "
-        f"(harmonic mean over heads); measured over predicted error {min(ratios):.2f} to "
-        f"{max(ratios):.2f}."
+        f"Real heads, with their own values: the error changes like n to the power of "
+        f"{slope.text(2)}, because n_eff hardly grows: {n_eff[0].mean:.1f} at {lengths[0]} keys, "
+        f"{n_eff[-1].mean:.1f} at {lengths[-1]} (harmonic mean over heads). The measured error is "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times the predicted one."
     )
 
 

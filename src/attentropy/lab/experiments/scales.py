@@ -179,16 +179,16 @@ def conclude(results: RunResults) -> list[str]:
         best = min(drift, key=lambda rule: abs(drift[rule]))
         lines.append(
             f"{population}: from n = {first} to {last} the entropy moves least under {best} "
-            f"({drift[best]:+.2f} nats); 1/sqrt d {drift['1/sqrt d']:+.2f}, "
-            f"log n/log m {drift['log n/log m/sqrt d']:+.2f}, "
-            f"HoldEntropy {drift['HoldEntropy']:+.2f}{_of_documents(drift)}."
+            f"({drift[best]:+.2f} nats). It moves by {drift['1/sqrt d']:+.2f} under 1/sqrt d, "
+            f"{drift['log n/log m/sqrt d']:+.2f} under log n/log m, "
+            f"{drift['HoldEntropy']:+.2f} under HoldEntropy{_of_documents(drift)}."
         )
     exact = [r for r in results.where(condition="gaussian") if r.get("theory") is not None]
     worst = max(abs(r["entropy"] - r["theory"]) for r in exact)
     lines.append(
-        "Which rule wins for Gaussian scores depends on their spread: compare the conditions. "
-        "kappa log n/d with kappa = sqrt d/log m is the same function as log n/log m/sqrt d from m "
-        "keys on, so it has no row of its own; log n/d has kappa = 1, as the documents write it."
+        "Which rule wins for Gaussian scores depends on their spread: compare the two Gaussian "
+        "conditions. log n/d is the documents' rule with kappa = 1. With kappa = sqrt d/log m it "
+        "is the same function as log n/log m from m keys on, so that has no row of its own."
     )
     lines.append(f"Gaussian rows: exact theory and measurement differ by at most {worst:.2f} nats.")
     return lines
@@ -196,7 +196,7 @@ def conclude(results: RunResults) -> list[str]:
 
 def _of_documents(drift: dict[str, float]) -> str:
     """The drift under the documents' own rule, if it was run."""
-    return f", log n/d {drift[DOCUMENTS]:+.2f}" if DOCUMENTS in drift else ""
+    return f" and {drift[DOCUMENTS]:+.2f} under log n/d" if DOCUMENTS in drift else ""
 
 
 def conditions(config: ScalesConfig) -> Sequence[str]:

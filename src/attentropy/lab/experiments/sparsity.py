@@ -114,20 +114,20 @@ def conclude(results: RunResults) -> list[str]:
     tame = [r for r in forms if not (r["weights"] == "softmax" and r["x"] > 1.5)]
     off = max(abs(r["S"] / r["theory"] - 1) for r in tame)
     lines = [
-        f"Closed forms: within {100 * off:.1f} % of the measurement (softmax at spread 2 apart, "
-        "where finitely many keys cannot show the rare large weights that the mean square needs)."
+        f"Closed forms: within {100 * off:.1f} % of the measurement, but for softmax at spread 2: "
+        "there the mean square rests on rare large weights, which finitely many keys do not show."
     ]
     found = results.where(condition=RETRIEVAL)
     far = max(found.values("n"))
     said = ", ".join(
         f"{w} {found.mean('accuracy', weights=w, n=far):.0f} %" for w in found.values("weights")
     )
-    lines.append(f"One key among {far}: {said}.")
+    lines.append(f"One key among {far} is found in this share of the rows: {said}.")
     lines.append(
         "Linear weights have S >= sqrt(2/pi) = 0.80 whatever the scale: the row stays spread over "
-        "all keys and the n - 1 wrong values drown the right one as n grows; that is why linear "
+        "all keys, and as n grows the n - 1 wrong values drown the right one. That is why linear "
         "attention cannot focus. relu squared has a fixed S too, but squares favour the strong "
-        "match; softmax alone gets sparser as the scale grows."
+        "match. Only softmax gets sparser as the scale grows."
     )
     return lines
 

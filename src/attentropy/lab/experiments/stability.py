@@ -223,7 +223,7 @@ def conclude(results: RunResults) -> list[str]:
     lines = [_leads(list(results.where(condition=NONE)), "Without a cure")]
     cured = [row for row in results if row["condition"] != NONE]
     if cured:
-        lines.append(_leads(cured, "With one"))
+        lines.append(_leads(cured, "With a cure"))
     lines += [_at_rate(results.where(rate=rate), rate) for rate in results.values("rate")]
     lines.append(_held(results))
     return lines
@@ -232,15 +232,15 @@ def conclude(results: RunResults) -> list[str]:
 def _at_rate(rows: RunResults, rate: float) -> str:
     """The best cure at a rate, by the loss at the end."""
     if all(row["diverged"] for row in rows):
-        return f"Rate {rate:g}: every run diverges."
+        return f"At a rate of {rate:g} every run diverges."
     level = {c: rows.mean("loss", condition=c) for c in rows.values("condition")}
     kept = {c: x for c, x in level.items() if math.isfinite(x)}
     best = min(kept, key=lambda c: kept[c])
     top = {c: rows.mean("max_logit", condition=c) for c in kept}
     return (
-        f"Rate {rate:g}: best is {best} ({kept[best]:.2f} nats; none "
-        f"{level.get(NONE, math.nan):.2f}); largest logit without a cure "
-        f"{top.get(NONE, math.nan):.0f}, with {best} {top[best]:.0f}."
+        f"At a rate of {rate:g}, {best} ends with the least loss: {kept[best]:.2f} nats, against "
+        f"{level.get(NONE, math.nan):.2f} without a cure. The largest logit is {top[best]:.0f} "
+        f"with it and {top.get(NONE, math.nan):.0f} without."
     )
 
 
@@ -254,13 +254,16 @@ def _leads(runs: list[Row], said: str) -> str:
         return f"{said} none of {len(runs)} runs diverges; an alarm rings in {false} of them."
     text = (
         f"{said} {len(lost)} of {len(runs)} runs diverge; in {sum(x > 0 for x in leads)} of them "
-        f"an alarm of the monitor rings before, in {len(lost) - len(leads)} none rings"
+        f"an alarm of the monitor rings before that, in {len(lost) - len(leads)} none rings"
     )
     if leads:
-        text += f"; lead {leads[0]:.0f} to {leads[-1]:.0f} steps, median {median(leads):.0f}"
+        text += (
+            f". The first alarm comes {leads[0]:.0f} to {leads[-1]:.0f} steps before the loss "
+            f"diverges, median {median(leads):.0f}"
+        )
         each = {name: _known(lost, key) for name, key in LEADS.items()}
         firsts = [f"{name} {median(x):.0f}" for name, x in each.items() if x]
-        text += f" (median by alarm: {', '.join(firsts)})"
+        text += f" (of each alarm: {', '.join(firsts)}; a negative number comes after)"
     return f"{text}. An alarm also rings in {false} of the {quiet} runs that do not diverge."
 
 
@@ -274,8 +277,9 @@ def _held(results: RunResults) -> str:
     for cure in results.values("condition"):
         rows = results.where(condition=cure)
         safe = [r for r in rows.values("rate") if not rows.mean("diverged", rate=r)]
-        held[cure] = f"{cure} {max(safe):g}" if safe else f"{cure} none"
-    return f"Largest rate at which no seed diverges: {', '.join(held.values())}."
+        with_cure = "without a cure" if cure == NONE else f"with {cure}"
+        held[cure] = f"{max(safe):g} {with_cure}" if safe else f"none {with_cure}"
+    return f"The largest rate at which no seed diverges: {', '.join(held.values())}."
 
 
 def conditions(config: StabilityConfig) -> Sequence[str]:

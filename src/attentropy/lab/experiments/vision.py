@@ -230,14 +230,14 @@ def conclude(results: RunResults) -> list[str]:
     level = {rule: drawn.mean("accuracy", rule=rule) for rule in drawn.values("rule")}
     best = max(level, key=level.__getitem__)
     lines = [
-        f"1/sqrt d: {home:.1f} % at {near} patches. Best at {far}, bilinear: {best}, "
-        f"{level[best]:.1f} %."
+        f"1/sqrt d answers {home:.1f} % right at {near} patches. At {far} patches drawn by "
+        f"bilinear interpolation {best} is best, with {level[best]:.1f} %."
     ]
     for made in there.values("made"):
         log = gain(there, "accuracy", rule=LOG, over=PLAIN, made=made)
         lines.append(
-            f"{far} patches, {made}: 1/sqrt d "
-            f"{there.mean('accuracy', rule=PLAIN, made=made):.1f} %; log n at test time "
+            f"{far} patches, {made}: 1/sqrt d answers "
+            f"{there.mean('accuracy', rule=PLAIN, made=made):.1f} % right; log n at test time "
             f"changes that by {log.text()} points, paired over {log.spread.size} seeds "
             f"({log.verdict})."
         )

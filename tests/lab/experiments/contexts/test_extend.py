@@ -67,9 +67,11 @@ def test_the_conclusion_is_that_of_the_pairs():
     assert change.gain == pytest.approx(0.3)
     assert change.texts == 30
     (line,) = conclude(found)
-    assert line.startswith("96 tokens: better than YaRN by two errors in the loss of the digits: b")
+    assert line.startswith("At 96 tokens, b")
     assert "worse" not in line
-    assert conclude(rows(**{"YaRN": 1.5, "worse": 1.6}))[0].endswith("digits: nothing.")
+    assert conclude(rows(**{"YaRN": 1.5, "worse": 1.6}))[0] == (
+        "At 96 tokens, nothing beats YaRN by two standard errors of the loss of the digits."
+    )
 
 
 def test_a_text_that_is_too_short_is_refused():

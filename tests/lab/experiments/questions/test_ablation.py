@@ -25,5 +25,5 @@ def test_rows_and_conclusion():
     ]
     assert {row["n"] for row in rows if "n" in row} == {64, 128}
     assert ablation.conclude(RunResults(rows))[0].startswith(
-        "Loss at 128 bytes, nats, least first:"
+        "The loss at 128 bytes in nats, least first:"
     )

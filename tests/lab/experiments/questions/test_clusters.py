@@ -31,7 +31,7 @@ def test_the_rule_of_the_mixture_holds_the_entropy_of_two_clusters():
     }
     assert abs(moved["of the mixture"]) < 0.3 < moved["HoldEntropy"] < moved["1/sqrt d"]
     assert (
-        "half above, entropy from 256 to 2048 keys"
+        "half above: from 256 to 2048 keys the entropy changes by"
         in clusters.conclude(
             RunResults({**row, "condition": "half above", "seed": 0} for row in rows)
         )[0]

@@ -32,4 +32,4 @@ def test_rows_and_conclusion():
     ]
     assert all(0 <= row["share"] <= 1 for row in rows)
     said = crossing.conclude(RunResults(rows))
-    assert said[0].startswith("words to words, H / log n after training: encoder")
+    assert said[0].startswith("words to words: after training H / log n is ")

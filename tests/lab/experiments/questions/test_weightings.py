@@ -37,5 +37,5 @@ def test_the_conclusion():
         for row in weightings.measure(SMALL, condition, 0)
     ]
     said = weightings.conclude(RunResults(rows))
-    assert said[0].startswith("Change of the output over its size at 16 keys, least first:")
-    assert any(line.startswith("Bias on the keys, relu squared:") for line in said)
+    assert said[0].startswith("At 16 keys the noise changes the output by these shares")
+    assert any(line.startswith("relu squared finds the key in ") for line in said)

@@ -315,7 +315,7 @@ def conclude(results: RunResults) -> list[str]:
 
 
 WORDS = {
-    "loss": ("tokens", "loss"),
+    "loss": ("tokens", "the loss"),
     "digits": ("tokens", "the loss of the digits"),
     "far_digits": ("positions of short windows", "the loss of the digits"),
 }
@@ -329,9 +329,9 @@ def _compared(results: RunResults, published: str, n: int, metric: str) -> list[
     kept = {rule: change for rule, change in compared.items() if change is not None}
     better = [f"{rule} ({change})" for rule, change in kept.items() if change.helps]
     said = ", ".join(better) or "nothing"
-    return (
-        [f"{n} {where}: better than {published} by two errors in {what}: {said}."] if kept else []
-    )
+    many = "beat" if len(better) > 1 else "beats"
+    sentence = f"At {n} {where}, {said} {many} {published} by two standard errors of {what}."
+    return [sentence] if kept else []
 
 
 @cache

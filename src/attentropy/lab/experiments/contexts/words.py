@@ -228,9 +228,11 @@ def conclude(results: RunResults) -> list[str]:
     here = results.where(steps=last)
     trained = min(results.values("n"))
     lines = [
-        f"After {last} steps ({here.mean('CPU minutes'):.0f} CPU minutes of training), at "
-        f"{'/'.join(str(n) for n in sorted(here.values('n')))} pieces: 1/sqrt d "
-        f"{_levels(here, PLAIN)} % right, log n {_levels(here, LOG)} %."
+        f"After {last} steps ({here.mean('CPU minutes'):.0f} CPU minutes of training) 1/sqrt d "
+        f"names {_levels(here, PLAIN)} % of the hidden pieces at "
+        f"{'/'.join(str(n) for n in sorted(here.values('n')))} pieces, log n "
+        f"{_levels(here, LOG)} %. Errors below are those of the tested text, which is the same for "
+        "both scales; with one seed there is no error of training."
     ]
     for n in sorted(here.values("n"))[1:]:
         times = n // trained
@@ -238,8 +240,7 @@ def conclude(results: RunResults) -> list[str]:
         lines.append(
             f"At {times}x, 1/sqrt d loses {lost:.1f} points (published: {LOSSES[times]:.1f}) and "
             f"log n gives {here.mean('gain', n=n):+.2f} ± {here.mean('error', n=n):.2f} back "
-            f"(published: {GAINS[times]:+.1f}); the error is that of the tested text, which is the "
-            "same for both scales."
+            f"(published: {GAINS[times]:+.1f})."
         )
     lines.append(_course(results, 4 * trained))
     return [*lines, PUBLISHED]
@@ -252,10 +253,10 @@ def _levels(results: RunResults, rule: str) -> str:
 def _course(results: RunResults, n: int) -> str:
     """The gain at 4x against steps. Nothing is extrapolated from it."""
     steps, gains = results.where(n=n).curve("steps", "gain")
-    said = ", ".join(f"{s} {g.mean:+.2f}" for s, g in zip(steps, gains, strict=True))
+    said = ", ".join(f"{g.mean:+.2f} after {s} steps" for s, g in zip(steps, gains, strict=True))
     return (
-        f"Gain of log n at {n} pieces against steps: {said}. No figure here is extrapolated. The "
-        "model of the author's published code has 24 layers of width 768, a hundred times the "
+        f"As training goes on, log n gains at {n} pieces: {said}. No figure here is extrapolated. "
+        "The model of the author's published code has 24 layers of width 768, a hundred times the "
         "parameters, and learned from far more text: whether the curve would reach the published "
         "gain is not known from this run."
     )

@@ -93,8 +93,8 @@ def conclude(results: RunResults) -> list[str]:
     for n in sorted({128, max(results.values("n"))}):
         losses = {r: results.over("loss", condition=r, n=n) for r in results.values("condition")}
         order = sorted(losses, key=lambda rule: losses[rule].mean)
-        said = ", ".join(f"{rule} {losses[rule].text(3)}" for rule in order)
-        lines.append(f"Loss at {n} bytes, nats, least first: {said}.")
+        said = ", ".join(f"{losses[rule].text(3)} ({rule})" for rule in order)
+        lines.append(f"The loss at {n} bytes in nats, least first: {said}.")
     lines.append(
         "Models were trained on texts of 16 to 128 bytes, and judged by the last 64 bytes of a "
         "window of the held-out text (the end of the sample that attentropy ships, from Acts)."

@@ -94,10 +94,13 @@ def conclude(results: RunResults) -> list[str]:
     """
     lines = []
     far = max(results.values("size"))
-    for metric, said in (("first slope", "first slope of tanh"), ("right", "right answers, %")):
+    for metric, said in (
+        ("first slope", "the mean slope of tanh at first"),
+        ("right", "the share of right answers, %,"),
+    ):
         plain, normed = (results.over(metric, condition=name, size=far) for name in (PLAIN, NORMED))
         lines.append(
-            f"Inputs of size {far:g}, {said}: {plain.text(2)} without LayerNorm, "
+            f"With inputs of size {far:g}, {said} is {plain.text(2)} without LayerNorm and "
             f"{normed.text(2)} with it."
         )
     return lines

@@ -62,17 +62,18 @@ def conclude(results: RunResults) -> list[str]:
         chosen = results.where(condition=condition)
         best = _least(chosen, "loss")
         least = {b: _least(chosen, f"objective {b:g}") for b in TRADES}
-        trades = ", ".join(f"{factor:g} (beta = {b:g})" for b, factor in least.items())
+        trades = ", ".join(f"{factor:g} times it for beta = {b:g}" for b, factor in least.items())
         entropy = chosen.over("entropy", factor=best)
         lines.append(
             f"{condition}: the loss is least at {best:g} times the ideal scale, where H is "
-            f"{entropy.text(2)} nats. H - beta I(Z; Y) is least at the factors {trades}."
+            f"{entropy.text(2)} nats. The bottleneck objective H - beta I(Z; Y) is least at "
+            f"{trades}."
         )
     lines.append(
-        "The best entropy is the uncertainty that remains about which key matters: weights equal "
-        "to the posterior. It falls with the signal and is not a constant of the task. The "
-        "bottleneck objective asks for less entropy than that where beta is small, and for the "
-        "same where it is large."
+        "The best weights are the posterior, so the best entropy is the uncertainty that remains "
+        "about which key matters. It falls as the signal grows and is not a constant of the task. "
+        "With a small beta the bottleneck objective asks for less entropy than that, with a large "
+        "beta for the same."
     )
     return lines
 

@@ -111,12 +111,14 @@ def conclude(results: RunResults) -> list[str]:
             - chosen.mean("entropy", rule=rule, n=first)
             for rule in chosen.values("rule")
         }
-        said = ", ".join(f"{rule} {move:+.2f}" for rule, move in moves.items())
-        lines.append(f"{condition}, entropy from {first} to {last} keys, nats: {said}.")
+        said = ", ".join(f"{move:+.2f} under {rule}" for rule, move in moves.items())
+        lines.append(
+            f"{condition}: from {first} to {last} keys the entropy changes by {said} (nats)."
+        )
     lines.append(
-        "With clusters the condition is that of their mixture: the factor f with f K'(f) - K(f) = "
-        "log n + constant, K the log of the mean of e^(f s). A rule made for one Gaussian of the "
-        "same spread misses it by as much as the table says."
+        "With clusters the entropy holds under the factor f of their mixture: f K'(f) - K(f) = log "
+        "n + constant, where K is the log of the mean of e^(f s). A rule that is made for one "
+        "Gaussian of the same spread misses it by as much as the table says."
     )
     return lines
 

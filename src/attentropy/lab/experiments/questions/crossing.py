@@ -138,9 +138,9 @@ def conclude(results: RunResults) -> list[str]:
     for condition in results.values("condition"):
         chosen = results.where(condition=condition, step=max(results.values("step")))
         shares = {place: chosen.over("share", place=place) for place in PLACES}
-        said = ", ".join(f"{place} {share.text(2)}" for place, share in shares.items())
+        said = ", ".join(f"{share.text(2)} in the {place}" for place, share in shares.items())
         lines.append(
-            f"{condition}, H / log n after training: {said}; {chosen.mean('right'):.0f} % of the "
+            f"{condition}: after training H / log n is {said}; {chosen.mean('right'):.0f} % of the "
             f"words are right. {_compared(shares)}"
         )
     return lines
@@ -151,7 +151,8 @@ def _compared(shares: dict[str, Estimate]) -> str:
     above = shares["decoder"].mean - shares["encoder"].mean
     error = math.hypot(shares["decoder"].sd, shares["encoder"].sd) / shares["decoder"].size ** 0.5
     if not abs(above) > 2 * error:
-        return f"Decoder and encoder are not told apart ({above:+.2f} ± {error:.2f})."
+        found = f"{above:+.2f} ± {error:.2f}"
+        return f"Decoder and encoder do not differ by two standard errors ({found})."
     word = "lower" if above < 0 else "higher"
     return f"The decoder is {word} than the encoder ({above:+.2f} ± {error:.2f})."
 

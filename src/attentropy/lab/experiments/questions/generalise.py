@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,10 @@ KINDS = {
 }
 
 
+LEARNED = 80.0
+"""% of its training sets that a model answers as it was taught, if it has learned them."""
+
+
 @dataclass(frozen=True)
 class GeneraliseConfig:
     """Few training sets, a share of them with wrong answers, so that a model can overfit."""
@@ -48,7 +52,7 @@ class GeneraliseConfig:
     steps: int = 800
     rate: float = 1e-2
     noise: float = 0.5
-    target: float = 80.0  # % of the training sets, for the steps that training needs
+    target: float = LEARNED  # for the steps that training needs
     tested: int = 2048
 
 
@@ -129,24 +133,44 @@ def _share(logits: Tensor, wanted: Tensor) -> float:
 
 
 def correlation(results: RunResults, metric: str) -> tuple[float, float]:
-    """Correlation of entropy with a metric over all trained models, and its standard error.
+    """Correlation of entropy with a metric over trained models, and its standard error.
 
-    The error is that of 500 samples of models with replacement.
+    The error is that of 500 samples of seeds with replacement: models of one seed share their sets.
 
     Args:
         results: rows of a run.
         metric: a column.
     """
-    pairs = np.array([[row["entropy"], row[metric]] for row in results])
+    seeds = [
+        np.array([[row["entropy"], row[metric]] for row in results.where(seed=seed)])
+        for seed in results.values("seed")
+    ]
     rng = np.random.default_rng(0)
-    with np.errstate(invalid="ignore"):  # without a spread there is none
-        found = np.corrcoef(pairs.T)[0, 1]
-        drawn = [
-            np.corrcoef(pairs[rng.integers(len(pairs), size=len(pairs))].T)[0, 1]
-            for _ in range(500)
-        ]
+    drawn = [_corr([seeds[i] for i in rng.integers(len(seeds), size=len(seeds))])
+             for _ in range(500)]  # fmt: skip
     kept = [one for one in drawn if math.isfinite(one)]
-    return float(found), float(np.std(kept)) if kept else math.nan
+    return _corr(seeds), float(np.std(kept)) if kept else math.nan
+
+
+def _corr(parts: Sequence[Any]) -> float:
+    """Correlation of the two columns; NaN without a spread."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(np.concatenate(parts).T)[0, 1]) if parts else math.nan
+
+
+def within_regularisers(results: RunResults, metric: str) -> RunResults:
+    """Entropy and a metric of each model, less their means over the seeds of its regulariser.
+
+    Args:
+        results: rows of a run.
+        metric: a column.
+    """
+    rows = []
+    for name in results.values("regulariser"):
+        own = results.where(regulariser=name)
+        means = {column: own.mean(column) for column in ("entropy", metric)}
+        rows += [{"seed": r["seed"], **{c: r[c] - m for c, m in means.items()}} for r in own]
+    return RunResults(rows)
 
 
 def conclude(results: RunResults) -> list[str]:
@@ -155,27 +179,65 @@ def conclude(results: RunResults) -> list[str]:
     Args:
         results: rows of a run.
     """
+    plain = results.where(condition=results.values("condition")[0])
+    learned = RunResults(row for row in plain if row["trained"] >= LEARNED)
     said = {
-        "gap": "what training sets have over new ones",
+        "gap": "how much more is right on training sets than on new ones",
         "new": "right answers on new sets",
         "longer": "right answers on longer sets",
-        "lost to noise": "what noise costs",
+        "lost to noise": "right answers lost to noise",
     }
-    lines = []
-    for metric, words in said.items():
-        r, error = correlation(results, metric)
-        sure = "" if abs(r) > 2 * error else ", not told from none"
-        lines.append(f"Entropy and {words}: correlation {r:+.2f} ± {error:.2f}{sure}.")
-    for condition in results.values("condition"):
-        chosen = results.where(condition=condition)
-        for name in chosen.values("regulariser"):
-            one = chosen.where(regulariser=name)
-            lines.append(
-                f"{condition}, {name}: H {one.over('entropy').text(2)}, new "
-                f"{one.over('new').text(1)} %, longer {one.over('longer').text(1)} %, with noise "
-                f"{one.over('noisy').text(1)} %, {one.over('steps to target').text(0)} steps."
-            )
-    return lines
+    lines = [_who_learned(plain, learned)]
+    lines += [_correlated(learned, metric, words) for metric, words in said.items()]
+    return [*lines, *(_regulariser(results, name) for name in results.values("regulariser"))]
+
+
+def _who_learned(plain: RunResults, learned: RunResults) -> str:
+    failed = {
+        name: len(plain.where(regulariser=name)) - len(learned.where(regulariser=name))
+        for name in plain.values("regulariser")
+    }
+    told = ", ".join(f"{count} with {name}" for name, count in failed.items() if count) or "none"
+    return (
+        f"{len(learned)} of {len(plain)} models answer at least {LEARNED:g} % of their training "
+        f"sets as taught; of those that do not, {told}. Correlations are over the models that "
+        "learned: one that learned nothing has no generalisation to explain. Both scales are equal "
+        "at the trained number of items, so each model counts once; its error is over seeds."
+    )
+
+
+def _correlated(learned: RunResults, metric: str, words: str) -> str:
+    """The correlation over all regularisers, and that between seeds of one."""
+    told = []
+    for rows in (learned, within_regularisers(learned, metric)):
+        r, error = correlation(rows, metric)
+        doubt = "" if abs(r) > 2 * error else ", within two errors of none"
+        told.append(f"{r:+.2f} ± {error:.2f}{doubt}")
+    return (
+        f"Entropy and {words}: correlation {told[0]}; between models that differ in their seed "
+        f"alone, {told[1]}."
+    )
+
+
+def _regulariser(results: RunResults, name: str) -> str:
+    one = results.where(regulariser=name)
+    first, *others = one.values("condition")
+    here = one.where(condition=first)
+    longer = [f"{one.over('longer', condition=c).text(1)} % with {c}" for c in (first, *others)]
+    steps = here.over("steps to target")
+    seeds = len(here.values("seed"))
+    reached = (
+        f"after {steps.text(0)} steps in {steps.size} of {seeds} seeds"
+        if steps.size
+        else ("in no seed")
+    )
+    acts = ", where dropout acts," if name.startswith("dropout") else ""
+    return (
+        f"{name}: entropy {here.over('entropy').text(2)}, right on new sets "
+        f"{here.over('new').text(1)} %, with noise {here.over('noisy').text(1)} %, on longer sets "
+        f"{' and '.join(longer)}. In training{acts} {LEARNED:g} % are right "
+        f"{reached}."
+    )
 
 
 def conditions(config: GeneraliseConfig) -> Sequence[str]:

@@ -116,16 +116,20 @@ def conclude(results: RunResults) -> list[str]:
         far = max(noisy.values("n"))
         errors = {w: noisy.mean("error", weights=w, n=far) for w in noisy.values("weights")}
         order = sorted(errors, key=lambda name: errors[name])
-        said = ", ".join(f"{name} {errors[name]:.2f}" for name in order)
-        lines.append(f"Change of the output over its size at {far} keys, least first: {said}.")
+        said = ", ".join(f"{errors[name]:.2f} ({name})" for name in order)
+        lines.append(
+            f"At {far} keys the noise changes the output by these shares of its size, least "
+            f"first: {said}."
+        )
         near = min(noisy.values("n"))
         lines.append(
-            f"relu squared by L1 {errors['L1 of relu squared']:.2f}, by L2 "
-            f"{errors['L2 of relu squared']:.2f}, unnormalised {errors['relu squared']:.2f}; "
-            f"linear by L1 {errors['L1 of linear']:.2f} against softmax {errors['softmax']:.2f}, "
-            f"and {noisy.mean('error', weights='L1 of linear', n=near):.2f} against "
-            f"{noisy.mean('error', weights='softmax', n=near):.2f} at {near} keys. Sparse weights "
-            "change most: a key at the threshold comes and goes."
+            f"Normalising helps relu squared: {errors['L1 of relu squared']:.2f} by L1, "
+            f"{errors['L2 of relu squared']:.2f} by L2, {errors['relu squared']:.2f} without. "
+            f"Linear weights by L1 have {errors['L1 of linear']:.2f} where softmax has "
+            f"{errors['softmax']:.2f}; at {near} keys it is "
+            f"{noisy.mean('error', weights='L1 of linear', n=near):.2f} against "
+            f"{noisy.mean('error', weights='softmax', n=near):.2f}. Sparse weights change most, "
+            "because noise moves keys over the threshold."
         )
     biased = results.where(condition=BIAS)
     if len(biased):
@@ -133,8 +137,8 @@ def conclude(results: RunResults) -> list[str]:
             sizes, found = biased.where(weights=name).curve("bias", "found")
             best = max(range(len(sizes)), key=lambda i: found[i].mean)
             lines.append(
-                f"Bias on the keys, {name}: {found[0].text(0)} % found without, "
-                f"{found[best].text(0)} % at {sizes[best]}."
+                f"{name} finds the key in {found[0].text(0)} % of the rows without a bias on the "
+                f"keys, and in {found[best].text(0)} % with the best bias tried, {sizes[best]:g}."
             )
     return lines
 
