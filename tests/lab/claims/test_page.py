@@ -7,7 +7,7 @@ from attentropy.lab.claims.registry import Claim, holds_if
 
 
 def test_numbers_are_short():
-    text = numbers_text({"a": 1 / 3, "gap": 3e-17, "zero": 0.0, "big": 1e12, "none": float("inf")})
+    text = numbers_text({"a": 1 / 3, "gap": 3e-17, "zero": -0.0, "big": 1e12, "none": float("inf")})
     assert text == "a=0.3333, gap=~0, zero=0, big=1e+12, none=inf"
 
 

@@ -50,4 +50,4 @@ def test_overfitting_is_judged_from_the_turn_on(ends, verdict):
     assert "turns at step 1" in said[-2]
     assert verdict in said[-2]
     assert "in 2 of 2 runs (without a reward) every layer ends below" in said[-3]
-    assert said[-1].endswith("at the end 3.00 and 4.00; it helps here.")
+    assert said[-1].endswith("the last 3.00 and 4.00: it helps here.")

@@ -38,7 +38,7 @@ def numbers_text(numbers: dict[str, float]) -> str:
 
 
 def _short(value: float) -> str:
-    return "~0" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
+    return "~0" if 0 < abs(value) < 1e-9 else f"{value + 0.0:.4g}"  # -0 is shown as 0
 
 
 def render(measured: Sequence[tuple[Claim, ClaimResult]], language: str = "en") -> str:
