@@ -98,6 +98,25 @@ def test_a_rank_that_dies_is_named():
     assert found[0]["said"].startswith("rank 1 died, left or did not answer (")
 
 
+def dying_together(rank):
+    """Work that exchanges messages: what they raise is not what was computed."""
+    team = Unison(peers())
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(DistributedError) as caught:
+        team.map(lambda x: torch.distributed.all_reduce(torch.ones(x)), ITEMS)
+    with pytest.raises(RuntimeError, match="size of tensor") as own:
+        team.of_first(lambda: torch.ones(2) + torch.ones(3))
+    assert not isinstance(own.value, DistributedError)
+    return {"said": str(caught.value)}
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_is_told_where_all_do_the_work():
+    found = spawn(dying_together, 2, of=[0])
+    assert found[0]["said"].startswith("another rank died, left or did not answer (")
+
+
 def test_alone():
     assert ALONE.map(str, [1, 2]) == ["1", "2"]
     assert ALONE.of_first(lambda: 3) == 3

@@ -1,6 +1,7 @@
 """A command in several processes, as torchrun starts it: the first one writes and prints."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from attentropy.core.language.speaking import told
 
 if TYPE_CHECKING:
     from attentropy.distributed.team import Team
+
+NOTICED = 0.5  # seconds after which torchrun has noticed that a process ended
 
 
 @contextmanager
@@ -32,17 +35,24 @@ def team_of() -> Iterator["Team"]:
         try:
             yield team
         except (AttentropyError, OSError) as error:
+            if isinstance(error, DistributedError) and "another rank" in str(error):
+                time.sleep(NOTICED)  # the launcher buries processes that ended
+                _name(dead(team), error)
             if team.is_first:
                 raise
             raise click.ClickException(f"rank {team.peers.rank}: {sentence(error)}") from error
         except KeyboardInterrupt:
-            gone = dead(team)
-            if not gone:
-                raise
-            ranks = ", ".join(map(str, gone))
-            raise DistributedError(f"rank {ranks} died") from None
+            _name(dead(team), None)
+            raise
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def _name(gone: list[int], error: BaseException | None) -> None:
+    """Raise DistributedError that names ranks, if there are any."""
+    if gone:
+        ranks = ", ".join(map(str, gone))
+        raise DistributedError(f"rank {ranks} died") from error
 
 
 @contextmanager

@@ -54,6 +54,15 @@ def heard(group: Any) -> str | None:
     return None
 
 
+def is_of_messages(error: BaseException) -> bool:
+    """Was an error raised by messages between processes, and not by what was computed?
+
+    Args:
+        error: what code that may exchange messages raised.
+    """
+    return isinstance(error, dist.DistError) or "gloo/transport" in str(error)
+
+
 @contextmanager
 def failing(what: str, group: Any) -> Iterator[None]:
     """Raise DistributedError if another rank fails, stalls or leaves meanwhile.

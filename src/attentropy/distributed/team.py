@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch.distributed as dist
 
 from attentropy.core.errors import AttentropyError, DistributedError
+from attentropy.distributed.failures import is_of_messages
 from attentropy.distributed.groups import Peers
 
 T = TypeVar("T")
@@ -213,7 +214,13 @@ class Unison(Team):
         Args:
             make: makes the same calls on every rank; what it returns is pickled.
         """
-        box = [make()]
+        try:
+            box = [make()]
+        except RuntimeError as error:
+            if not is_of_messages(error):
+                raise
+            text = f"another rank died, left or did not answer ({error})"
+            raise DistributedError(text) from error
         with _naming(None):
             first = self.peers.global_rank(0)
             dist.broadcast_object_list(box, src=first, group=self.peers.group)
