@@ -33,7 +33,9 @@ def test_the_embedded_model_is_diluted():
     found = why_it_breaks(load_embedded(), ids, trained=128)
     assert found.name == "dilution"
     assert found.probe == "thinned"
-    assert found.missing.startswith("There is no distance probe, because it takes no position_ids")
+    assert found.missing.startswith(
+        "There is no distance probe, because the model takes no position_ids"
+    )
     assert found.gaps == []
 
 

@@ -60,7 +60,9 @@ def no_distance(model: nn.Module) -> str | None:
     if position_limit(model) is not None:
         return "its positions are a table that ends with the trained length"
     if not takes(model, "position_ids"):
-        return "it takes no position_ids: distances follow from the order of the tokens alone"
+        return (
+            "the model takes no position_ids: distances follow from the order of the tokens alone"
+        )
     return None
 
 
@@ -71,7 +73,7 @@ def no_clipping(model: nn.Module) -> str | None:
         model: the model.
     """
     if not takes(model, "position_ids"):
-        return "it takes no position_ids, so keys are left out instead"
+        return "the model takes no position_ids, so keys are left out instead"
     return None
 
 

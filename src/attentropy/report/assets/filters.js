@@ -27,7 +27,7 @@ function rangeFields(read, change) {
   };
   const [low, high] = [input("low", "At least"), input("high", "At most")];
   const show = () => [[low, "low"], [high, "high"]].forEach(([made, side]) => made.value !== read(side) && (made.value = read(side)));
-  return { node: el("div", { class: "field range" }, el("span", { text: said("Only") }), low, said("to"), high), show };
+  return { node: el("div", { class: "field range" }, el("span", { text: said("Only from") }), low, said("to"), high), show };
 }
 
 // The heads that pass everything that is chosen, as a set of texts; null if nothing is.
