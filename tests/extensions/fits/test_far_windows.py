@@ -190,3 +190,17 @@ def test_half_way_is_the_geometric_mean_of_divisors_and_temperatures(model):
     assert half.heads["a"] == pytest.approx((1.1, 0.9))
     assert between(base, found, model, share=0, name="x").rope.long_factor == own.long_factor
     assert between(base, found, model, share=1, name="fit") == found
+
+
+def test_fast_frequencies_stay_where_only_slow_ones_are_fitted(model, monkeypatch):
+    monkeypatch.setattr(far_windows, "STEPS", 1)
+    base = Setting(name="YaRN", rope=settings.yarn(trained=64, to=128))
+    probe = FarProbe.of(TEXT, words, task_of(model, TEXT, to=REACH), [0])
+    found = fitted(base, model, probe, name="fit", waves=True, shared=False, slow=True)
+    pairs = list(
+        zip(rotary.as_bands(model, base.rope).long_factor, found.rope.long_factor, strict=True)
+    )
+    assert any(was == pytest.approx(1) for was, _ in pairs)
+    assert any(was > 1.1 for was, _ in pairs)
+    for was, now in pairs:
+        assert (now == pytest.approx(was, rel=1e-6)) == (was < 1.001)

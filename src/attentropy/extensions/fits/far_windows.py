@@ -27,6 +27,7 @@ from attentropy.models.tensor_parallel import shared_heads
 WINDOW, LAST = 1024, 192
 STEPS = 24
 ROOM = 2  # windows that a trained length must hold at least
+EVEN = 1e-4  # logarithm up to which a frequency counts as unchanged
 RATE = {"waves": 0.03, "heads": 0.02}  # of Adam, on logarithms; they fall to 0
 
 
@@ -195,6 +196,7 @@ def fitted(
     name: str,
     waves: bool,
     shared: bool,
+    slow: bool = False,
     tell: Callable[[str], object] = lambda text: None,
 ) -> Setting:
     """A setting whose digits and plain text lose least in the windows, by gradient descent.
@@ -206,6 +208,8 @@ def fitted(
         name: of the result.
         waves: fit a divisor for each frequency too.
         shared: one temperature for all heads of a layer, not one for each.
+        slow: leave the frequencies alone that `base` does not slow down: they tell near tokens
+            apart, at any length.
         tell: receives the step.
     """
     assert base.rope is not None
@@ -214,6 +218,9 @@ def fitted(
     layers = probe.task.layers
     heads = {layer: torch.zeros(1 if shared else n) for layer, n in layers.items()}
     groups: list[dict[str, Any]] = [{"params": list(heads.values()), "lr": RATE["heads"]}]
+    if waves and slow:
+        kept = divisors > EVEN
+        divisors.requires_grad_().register_post_accumulate_grad_hook(_only(kept))
     if waves:
         groups.append({"params": [divisors], "lr": RATE["waves"]})
     with frozen(model):
@@ -225,6 +232,16 @@ def fitted(
     }
     own = msgspec.structs.replace(rope, short_factor=tuple(found), long_factor=tuple(found))
     return Setting(name=name, rope=own, heads=factors)
+
+
+def _only(kept: Tensor) -> Callable[[Tensor], None]:
+    """A hook that sets gradients to 0 where nothing is kept, so that Adam does not move there."""
+
+    def hook(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        parameter.grad.mul_(kept)
+
+    return hook
 
 
 def between(base: Setting, found: Setting, model: nn.Module, *, share: float, name: str) -> Setting:
@@ -243,8 +260,10 @@ def between(base: Setting, found: Setting, model: nn.Module, *, share: float, na
     assert base.rope is not None
     assert found.rope is not None
     assert found.heads is not None
-    ends = rotary.as_bands(model, base.rope).long_factor, found.rope.long_factor
-    divisors = tuple(a ** (1 - share) * b**share for a, b in zip(*ends, strict=True))
+    begin, end = rotary.as_bands(model, base.rope).long_factor, found.rope.long_factor
+    assert begin is not None
+    assert end is not None
+    divisors = tuple(a ** (1 - share) * b**share for a, b in zip(begin, end, strict=True))
     rope = msgspec.structs.replace(found.rope, short_factor=divisors, long_factor=divisors)
     heads = {layer: tuple(f**share for f in own) for layer, own in found.heads.items()}
     return Setting(name=name, rope=rope, heads=heads)

@@ -35,7 +35,7 @@ def test_a_rotary_model_is_asked_for_passkeys():
     experiment = extend.on(given)
     config = experiment.full
     assert (config.trained, config.lengths) == (64, (96, 128))
-    assert len({unit.name for unit in RunPlan(experiment).units()}) == 3 * (1 + 2 * 5 + 13)
+    assert len({unit.name for unit in RunPlan(experiment).units()}) == 3 * (1 + 2 * 6 + 14)
     long = ExtendConfig(model="small", trained=700, lengths=(1400,), rules=extend.ROTARY, keys=10)
     for rule in extend.ROTARY:
         rows = experiment.measure(long, f"{rule} at 1400", 1)

@@ -40,8 +40,14 @@ BARE, SQUARED, ABF = "YaRN, no temperature", "YaRN made for the square", "Entrop
 FIT_LAYERS = "frequencies and layers fitted to retrieval"
 FIT_HEADS = "frequencies and heads fitted to retrieval"
 FIT_YARN = "YaRN, heads fitted to retrieval"
+FIT_SLOW = "slow frequencies and heads fitted to retrieval"
 FIT_HALF = "half way from YaRN to the fit"  # of frequencies and heads
-TO_RETRIEVAL = {FIT_LAYERS: (True, True), FIT_HEADS: (True, False), FIT_YARN: (False, False)}
+TO_RETRIEVAL = {  # frequencies are fitted, layers share a temperature, only slow frequencies
+    FIT_LAYERS: (True, True, False),
+    FIT_HEADS: (True, False, False),
+    FIT_YARN: (False, False, False),
+    FIT_SLOW: (True, False, True),
+}
 ABF_BASE = 500_000.0
 LIMITS = (
     (1, 4),
@@ -77,10 +83,10 @@ class ExtendConfig:
     keys: int = passkeys.COUNT
 
 
-ROTARY = (YARN, FIT_HALF, FIT_HEADS, SQUARED, TRUNCATED)
+ROTARY = (YARN, FIT_HALF, FIT_SLOW, FIT_HEADS, SQUARED, TRUNCATED)
 SCREENED = (
     YARN, BARE, SQUARED, ABF, UNTOUCHED, BANDS, LAYER, EACH, MIXED, FIT_LAYERS, FIT_HEADS, FIT_YARN,
-    FIT_HALF,
+    FIT_HALF, FIT_SLOW,
 )  # fmt: skip
 WITHIN = " in windows to "
 JUDGED_WINDOWS = 2  # for each seed
@@ -237,9 +243,11 @@ def _to_retrieval(rule: str, reader: Subject, task: Task, text: Tensor) -> Setti
     base = _positions(YARN, task)
     assert base is not None
     assert reader.encode is not None
-    waves, shared = TO_RETRIEVAL[rule]
     probe = FarProbe.of(text, reader.encode, task, range(far_windows.STEPS))
-    return far_windows.fitted(base, reader.model, probe, name=rule, waves=waves, shared=shared)
+    waves, shared, slow = TO_RETRIEVAL[rule]
+    return far_windows.fitted(
+        base, reader.model, probe, name=rule, waves=waves, shared=shared, slow=slow
+    )
 
 
 def _best_bands(model: nn.Module, task: Task, probe: Probe) -> Setting:
