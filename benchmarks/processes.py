@@ -1,15 +1,20 @@
 """What several processes cost and gain; run it on an idle machine.
 
     python -m benchmarks.processes scan
+    python -m benchmarks.processes work
     torchrun --nproc-per-node 2 -m benchmarks.processes monitor
 
 `scan` times the passes of a scan by one process with one thread, by two, and by two scans of half
-the text that never meet, which says what the machine itself gives to two. `monitor` times training
-steps under DDP, ten with a Monitor that samples one of them and ten without, in turn; the figure is
-the median over rounds of the difference, as a share of the step.
+the text that never meet, which says what the machine itself gives to two. `work` counts processor
+seconds instead, which a busy machine disturbs less: what several processes use together, beyond
+their start, over what one uses, says how fast they would be on cores of their own. `monitor` times
+training steps under DDP, ten with a Monitor that samples one of them and ten without, in turn, and
+compares the medians of each step of the ten, so that a step that was interrupted does not count.
 """
 
 import json
+import os
+import random
 import statistics
 import subprocess
 import sys
@@ -29,6 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 import attentropy as at
 
 EVERY = 10
+FEW = 1024  # tokens of a scan that measures its start
 
 
 @click.group()
@@ -57,6 +63,38 @@ def scan(lengths: str, tokens: int, processes: int, rounds: int) -> None:
         f"passes: {one / shared:.3f} times as fast, by the least of {rounds} rounds; scans apart, "
         f"which never meet: {one / apart:.3f}, what this machine has; share {apart / shared:.1%}"
     )
+
+
+@main.command()
+@click.option("--lengths", default="64,128")
+@click.option("--tokens", default=16384)
+@click.option("--processes", default=2)
+@click.option("--rounds", default=2)
+def work(lengths: str, tokens: int, processes: int, rounds: int) -> None:
+    """Processor seconds of one process and of several, less those of a scan of a few tokens."""
+    kinds = [(count, size) for count in (1, processes) for size in (FEW, tokens)]
+    found = [[_used(*kind, lengths) for kind in kinds] for _ in range(rounds)]
+    low, one, start, many = (min(column) for column in zip(*found, strict=True))
+    click.echo(
+        f"processor seconds: one process {one:.2f}, of which {low:.2f} to start; {processes} "
+        f"processes {many:.2f}, of which {start:.2f} to start; least of {rounds} rounds"
+    )
+    ratio = (one - low) / (many - start)
+    click.echo(
+        f"work of one over work of {processes}: {ratio:.3f}; computed, not measured: on "
+        f"{processes} cores of their own {processes * ratio:.2f} times as fast, with shares of "
+        "equal size"
+    )
+
+
+def _used(processes: int, tokens: int, lengths: str) -> float:
+    """Processor seconds of a scan and of all processes that it starts."""
+    started = _started(processes, lengths, tokens)
+    _, status, usage = os.wait4(started.process.pid, 0)
+    started.folder.cleanup()
+    if status:
+        raise click.ClickException("a scan failed")
+    return usage.ru_utime + usage.ru_stime
 
 
 class Started(NamedTuple):
@@ -116,7 +154,7 @@ class Layer(nn.Module):
 
 
 @main.command()
-@click.option("--rounds", default=12)
+@click.option("--rounds", default=60)
 @click.option("--width", default=128)
 @click.option("--length", default=128)
 def monitor(rounds: int, width: int, length: int) -> None:
@@ -128,22 +166,20 @@ def monitor(rounds: int, width: int, length: int) -> None:
     x = torch.randn(4, length, width)
     optimizer = torch.optim.AdamW(model.parameters())
     watching = at.Monitor(model, every=EVERY, loggers=[])
-    shares, busy, steps = [], [], []
+    found: dict[bool, list[list[tuple[float, float]]]] = {True: [], False: []}
     for turn in range(rounds):
-        times = {}
         for watched in (True, False) if turn % 2 else (False, True):
-            times[watched] = _steps(model, x, optimizer, watching if watched else None)
-        if turn > 1:  # the first samples agree on names, and compare calls
-            shares.append(times[True][0] / times[False][0] - 1)
-            busy.append(times[True][1] / times[False][1] - 1)
-            steps.append(times[False][0] / EVERY)
+            steps = _steps(model, x, optimizer, watching if watched else None)
+            if turn > 1:  # the first samples agree on names, and compare calls
+                found[watched].append(steps)
     watching.close()
     if dist.get_rank() == 0:
         click.echo(
-            f"{dist.get_world_size()} processes, step of {1e3 * statistics.median(steps):.1f} ms: "
-            f"Monitor(every={EVERY}) costs {statistics.median(shares):+.2%} of the time "
-            f"({min(shares):+.2%} to {max(shares):+.2%}), {statistics.median(busy):+.2%} of the "
-            f"processor's ({min(busy):+.2%} to {max(busy):+.2%}), {len(shares)} rounds"
+            f"{dist.get_world_size()} processes, {len(found[True])} rounds: a step takes "
+            f"{1e3 * _median(found[False], 0) / EVERY:.2f} ms, "
+            f"{1e3 * _median(found[False], 1) / EVERY:.2f} of the processor; "
+            f"Monitor(every={EVERY}) costs {_share(found, 0)} of the time, "
+            f"{_share(found, 1)} of the processor"
         )
     dist.barrier()
     dist.destroy_process_group()
@@ -151,24 +187,42 @@ def monitor(rounds: int, width: int, length: int) -> None:
 
 def _steps(
     model: nn.Module, x: Tensor, optimizer: torch.optim.Optimizer, watching: at.Monitor | None
-) -> tuple[float, float]:
-    """Seconds of ten steps, and of the processor; the sample of one of them arrives within them."""
+) -> list[tuple[float, float]]:
+    """Seconds of each of ten steps, and of the processor; the sample arrives within them."""
     if watching is not None:
         watching.begin()
     dist.barrier()
-    began = time.perf_counter(), time.process_time()
+    took = []
     for _ in range(EVERY):
+        began = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
         if watching is not None:
             watching.step(loss=loss)
-    dist.barrier()
-    took = time.perf_counter() - began[0], time.process_time() - began[1]
+        took.append((time.perf_counter() - began[0], time.process_time() - began[1]))
     if watching is not None:
         watching.pause()
     return took
+
+
+def _median(rounds: list[list[tuple[float, float]]], kind: int) -> float:
+    """The sum over ten steps of the median of each."""
+    steps = zip(*rounds, strict=True)
+    return sum(statistics.median(one[kind] for one in step) for step in steps)
+
+
+def _share(found: dict[bool, list[list[tuple[float, float]]]], kind: int) -> str:
+    """What watching adds, as a share, with the standard error by drawing rounds again."""
+
+    def share(chosen: list[int]) -> float:
+        both = {watched: [rounds[i] for i in chosen] for watched, rounds in found.items()}
+        return _median(both[True], kind) / _median(both[False], kind) - 1
+
+    count, chance = len(found[True]), random.Random(0)
+    drawn = [share(chance.choices(range(count), k=count)) for _ in range(200)]
+    return f"{share(list(range(count))):+.2%} ± {statistics.stdev(drawn):.2%}"
 
 
 if __name__ == "__main__":
