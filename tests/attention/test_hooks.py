@@ -23,7 +23,7 @@ def tensors():
 def test_without_hooks_everything_is_as_asked():
     q, k, _ = tensors()
     options = Options(softcap=2.0)
-    assert changed(q, k, options) == (q, k, options)
+    assert changed(q, k, options, lambda *given: given) == (q, k, options)
     assert recorded(None, lambda call: "computed") == "computed"
     assert skipped("ring_attend()", lambda: "computed") == "computed"
 
@@ -32,7 +32,7 @@ def test_a_change_is_computed_instead():
     q, k, v = tensors()
     want = at.attend(2 * q, k, v, mask=at.causal).out
     mass = at.key_mass(2 * q, k, mask=at.causal)
-    hooks.change = lambda q, k, options: (2 * q, k, options._replace(mask=at.causal))
+    hooks.change = lambda q, k, options, make: make(2 * q, k, options._replace(mask=at.causal))
     assert torch.equal(at.attend(q, k, v).out, want)
     assert torch.equal(at.key_mass(q, k), mass)
 
@@ -84,8 +84,8 @@ def test_compiled_calls_see_what_is_installed():
     torch.testing.assert_close(compiled(q, k, v), plain)
 
 
-def _doubled(q, k, options):
-    return 2 * q, k, options
+def _doubled(q, k, options, make):
+    return make(2 * q, k, options)
 
 
 def test_there_is_one_set_of_hooks():

@@ -71,8 +71,14 @@ def attend(
     plan = find(kind)
     if plan is not None and plan.serves(q, k, v):
         return plan.attend(q, k, v)
-    q, k, options = changed(q, k, options)
-    call = resolve(q, k, v, options)
+
+    def make(q: Tensor, k: Tensor, options: Options) -> Call:
+        call = resolve(q, k, v, options)
+        if kernel != "auto" and installed():
+            choose(call, kernel)
+        return call
+
+    call = changed(q, k, options, make)
     found = recorded(call, lambda call: attended(call, run(call, kernel)))
     note(kind, call, kernel)
     return found

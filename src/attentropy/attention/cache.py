@@ -12,8 +12,16 @@ from torch import Tensor
 
 from attentropy.attention import attend as attention
 from attentropy.attention.hooks import changed, skipped
+from attentropy.core.call import Call
 from attentropy.core.errors import UnsupportedError
-from attentropy.core.resolve import AttendOptions, Share, check_tensors, options_of, resolve
+from attentropy.core.resolve import (
+    AttendOptions,
+    Options,
+    Share,
+    check_tensors,
+    options_of,
+    resolve,
+)
 from attentropy.core.results import Attended
 from attentropy.distributed import journey as ring
 from attentropy.distributed.cache import HeldKeys, StayRoute, over_ranks
@@ -51,18 +59,23 @@ def cache_attend(
     """
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
         raise UnsupportedError("cache_attend has no gradients: call it under torch.no_grad()")
-    q, k, asked = changed(q, k, options_of(options))
     check_tensors(q, k, v)
     me, queries = peers(group), q.shape[2]
     rows = (range(queries),)
-    call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
     route, run = StayRoute(me, here), partial(attention.run, kernel=kernel)
-    way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
-    if not isinstance(way.merging, StateMerging):
-        raise UnsupportedError(f"cache_attend does not take {type(asked.weights).__name__} weights")
+
+    def make(q: Tensor, k: Tensor, asked: Options) -> tuple[Call, ring.Journey, StateMerging]:
+        call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
+        way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
+        if not isinstance(way.merging, StateMerging):
+            kind = type(asked.weights).__name__
+            raise UnsupportedError(f"cache_attend does not take {kind} weights")
+        return call, way, way.merging
+
+    call, way, merging = changed(q, k, options_of(options), make)
 
     def merged() -> Attended:
         kept = over_ranks(me, ring.held(way))
-        return attended(call, way.merging.rows(call, kept))
+        return attended(call, merging.rows(call, kept))
 
     return skipped("cache_attend()", merged)

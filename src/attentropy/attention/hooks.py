@@ -5,6 +5,7 @@ Nothing is installed unless a model is watched or steered; attention then runs a
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -13,8 +14,9 @@ from attentropy.core.resolve import Options
 from attentropy.core.results import COMPUTED, Attended
 
 Compute = Callable[[], Attended]
-Request = tuple[Tensor, Tensor, Options]
-"""Queries, keys and options of a call."""
+Made = TypeVar("Made")
+Make = Callable[[Tensor, Tensor, Options], Made]
+"""Makes a call of queries, keys and options; raises if they do not go together."""
 
 
 @dataclass
@@ -22,12 +24,12 @@ class Hooks:
     """Functions that calls of attention go through; None unless attentropy.models installs them.
 
     Attributes:
-        change: gives the queries, keys and options to compute instead of those that are asked for.
+        change: makes a call of other queries, keys and options than those that are asked for.
         record: computes a resolved call and records it.
         skip: computes what cannot be recorded, and notes what it was.
     """
 
-    change: Callable[[Tensor, Tensor, Options], Request] | None = None
+    change: Callable[[Tensor, Tensor, Options, Make[Any]], Any] | None = None
     record: Callable[[Call, Compute], Attended] | None = None
     skip: Callable[[str, Compute], Attended] | None = None
 
@@ -41,15 +43,21 @@ def installed() -> bool:
     return hooks.change is not None or hooks.record is not None
 
 
-def changed(q: Tensor, k: Tensor, options: Options) -> Request:
-    """Queries, keys and options after steering has changed them.
+def changed(q: Tensor, k: Tensor, options: Options, make: Make[Made]) -> Made:
+    """A call of queries, keys and options after steering has changed them.
+
+    Where the changed call cannot be made, it is the call that was asked for.
 
     Args:
         q: queries.
         k: keys.
         options: those of attend().
+        make: makes the call.
     """
-    return (q, k, options) if hooks.change is None else hooks.change(q, k, options)
+    if hooks.change is None:
+        return make(q, k, options)
+    made: Made = hooks.change(q, k, options, make)
+    return made
 
 
 def recorded(call: Call, compute: Callable[[Call], Attended]) -> Attended:

@@ -33,8 +33,9 @@ def key_mass(
     """
     check_tensors(q, k, k)
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        q, k, asked = changed(q, k, options_of(options))
-        call, chosen = choose(resolve(q, k, k, asked), kernel)
+        call, chosen = changed(
+            q, k, options_of(options), lambda q, k, asked: choose(resolve(q, k, k, asked), kernel)
+        )
         if is_empty(call) or call.q.is_meta:
             return call.scale.new_zeros(*call.q.shape[:2], call.k.shape[2])
         return chosen.key_mass(widened(call))

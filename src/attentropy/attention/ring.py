@@ -15,6 +15,7 @@ from torch import Tensor
 from attentropy.attention import attend as attention
 from attentropy.attention.choice import check_name, choose
 from attentropy.attention.hooks import changed, skipped
+from attentropy.core.call import Call
 from attentropy.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -82,16 +83,21 @@ def ring_attend(
         sink, a table) are this rank's part: their sum over the group is the whole.
     """
     me = peers(group)
-    q, k, asked = changed(q, k, options_of(options))
     how = {"layout": layout, "method": method, "kernel": kernel}
-    queries, keys = _agree(me, q, k, v, asked, how)
-    rows = layout.runs(queries, ranks=me.size, rank=me.rank)
-    call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
-    route = (GatherRoute if _gathers(method, call.k, call.v, keys) else RingRoute)(me, layout, keys)
     run = partial(attention.run, kernel=kernel)
-    way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
-    if kernel != "auto":
-        _check_kernel(way, route, kernel)
+
+    def make(q: Tensor, k: Tensor, asked: Options) -> tuple[Call, ring.Journey]:
+        queries, keys = _agree(me, q, k, v, asked, how)
+        rows = layout.runs(queries, ranks=me.size, rank=me.rank)
+        call = resolve(q, k, v, asked, share=Share(queries, keys, rows))
+        gathers = _gathers(method, call.k, call.v, keys)
+        route = (GatherRoute if gathers else RingRoute)(me, layout, keys)
+        way = ring.journey(call, rows, shift=keys - queries, route=route, kernel=run)
+        if kernel != "auto":
+            _check_kernel(way, route, kernel)
+        return call, way
+
+    call, way = changed(q, k, options_of(options), make)
     return skipped("ring_attend()", lambda: attended(call, ring.attend(way)))
 
 

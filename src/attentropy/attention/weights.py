@@ -64,8 +64,8 @@ def attention_weights(q: Tensor, k: Tensor, **options: Unpack[AttendOptions]) ->
     """
     check_tensors(q, k, k)
     with torch.autocast(q.device.type, enabled=False):
-        q, k, asked = changed(q, k, options_of(options))
-        call = resolve(q, k, k, asked._replace(dropout=0.0))
+        asked = options_of(options)._replace(dropout=0.0)
+        call = changed(q, k, asked, lambda q, k, options: resolve(q, k, k, options))
         shape = (*call.q.shape[:3], call.k.shape[2])
         _speak_of_memory(shape)
         if is_empty(call) or call.q.is_meta:

@@ -59,6 +59,7 @@ def tried(
     handle = applied(candidate, model, task)
     try:
         losses, cache = _read(model, ids[None])
+        handle.require()
         answers = [_asked(model, ids, cache, question) for question in text.questions]
     finally:
         handle.undo()

@@ -128,6 +128,8 @@ class Probe:
         """
         handle = applied(candidate, model, self.task)
         try:
-            return stretches(self.losses(model)).mean(1).cpu()
+            found = stretches(self.losses(model)).mean(1).cpu()
+            handle.require()
+            return found
         finally:
             handle.undo()

@@ -84,6 +84,7 @@ def calibrate(
     handle = steer(model, temperature=1.0)  # refuses at once what cannot be steered
     try:
         (first,) = trial.measure(lengths[:1], team=team)
+        handle.require()
     finally:
         handle.undo()
     search = _search(first, hold=hold) if method == "empirical" else no_search

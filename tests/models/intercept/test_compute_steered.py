@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import attentropy as at
 from attentropy.attention.hooks import hooks
-from attentropy.core.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.nn import (
     AdditiveAttention,
     CosineAttention,
@@ -313,20 +313,21 @@ def test_a_hierarchy_is_steered_as_one(steering, scale):
         (lambda: ByHand(sink=torch.zeros(4)), {"weights": at.ReluSquared()}, "sink is supported by Softmax"),
     ],
 )  # fmt: skip
-def test_what_a_layer_cannot_do_is_refused(made, steering, message):
+def test_what_a_layer_cannot_do_is_told_and_its_own_call_answers(made, steering, message):
     model = Two(made)
     plain = model(X)
     handle = at.steer(model, **steering)
-    with pytest.raises(UnsupportedError, match=message):
-        model(X)
+    why = rf"reached no attention call of Two.* layers.0, layers.1 \(the change cannot .*{message}"
+    with pytest.warns(RuntimeWarning, match=why):
+        assert torch.equal(model(X), plain)
     handle.undo()
     assert torch.equal(model(X), plain)
 
 
 @pytest.mark.parametrize("steering", [{"softcap": 2.0}, {"weights": at.ReluSquared()}])
-def test_what_a_hierarchy_cannot_do_is_refused(steering):
+def test_what_a_hierarchy_cannot_do_is_told(steering):
     handle = at.steer(model := Far(), **steering)
-    with pytest.raises(UnsupportedError, match="hierarchical takes no .*, to which it is steered"):
+    with pytest.warns(RuntimeWarning, match="hierarchical takes no .*, to which it is steered"):
         model(torch.randn(1, 2, 16, 8))
     handle.undo()
 
@@ -353,7 +354,7 @@ def test_scales_are_finite(scale):
 def test_layers_without_attention_are_told_so():
     model = Two(causal())
     handle = at.steer(model, scale=0.5, layers=lambda name: name == "")
-    with pytest.raises(UnsupportedError, match="none of `layers` calls attention itself"):
+    with pytest.warns(RuntimeWarning, match="none of `layers` calls attention itself"):
         model(X)
     handle.undo()
 

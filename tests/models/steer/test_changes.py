@@ -104,10 +104,10 @@ def test_other_options_take_the_place_of_those_of_the_call():
 def test_what_became_of_a_change_is_noted_for_its_module():
     base = Change(softcap=1.0)
     one, two = base.of("a"), base.of("b")
-    one(MODULE, Q, K, Options())
+    one.reach()
     two.leave("by hand")
-    assert (one.touch.name, one.touch.applied, one.touch.alone) == ("a", True, False)
-    assert (two.touch.name, two.touch.applied, two.touch.alone) == ("b", False, True)
+    assert (one.touch.name, one.touch.applied, one.touch.left) == ("a", True, "")
+    assert (two.touch.name, two.touch.applied, two.touch.left) == ("b", False, "by hand")
     assert not Change().of("c").touch.wanted
 
 

@@ -12,8 +12,9 @@ import transformers
 from torch import nn
 
 import attentropy as at
-from attentropy.core.errors import ArgumentError
+from attentropy.core.errors import ArgumentError, UnsupportedError
 from attentropy.models.steer.coverage import each
+from attentropy.models.watch import NothingRecorded
 from tests.models.zoo import build, inputs
 
 
@@ -59,6 +60,18 @@ def half():
 
 
 X = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(2))
+
+
+class ExpAttention(HandAttention):
+    """A softmax that no function of torch computes."""
+
+    def __init__(self):
+        super().__init__(hand=True)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.split(x))
+        p = (q @ k.mT / 2).exp()
+        return x + (p / p.sum(-1, keepdim=True) @ v).transpose(1, 2).flatten(2)
 
 
 NEEDS_SCORES = {"qk_norm": True}  # which cannot act where only logits are known
@@ -160,6 +173,96 @@ def test_calls_of_sdpa_that_attend_does_not_take_are_told():
     handle.undo()
     with pytest.warns(RuntimeWarning, match=rf"nothing was recorded of {why}"), at.watch(model):
         model(X)
+
+
+def test_a_model_out_of_reach_answers_itself_and_is_told_once():
+    model = nn.Sequential(ExpAttention(), ExpAttention())
+    plain = model(X)
+    why = r"reached no attention call of Sequential, .*: 0, 1 \(exp\(s\) / sum\(exp\(s\)\)\)"
+    for _ in range(2):  # a census is taken once for all changes of a model
+        handle = at.steer(model, temperature=2.0)
+        with pytest.warns(RuntimeWarning, match=why):
+            assert torch.equal(model(X), plain)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert torch.equal(model(X), plain)
+        assert [(one.module, one.status) for one in handle.coverage()] == [
+            ("0", "unchanged"),
+            ("1", "unchanged"),
+        ]
+        assert not handle.applied
+        with pytest.raises(UnsupportedError, match=why):
+            handle.require()
+        handle.undo()
+    with pytest.raises(NothingRecorded, match="nothing was recorded of 0, 1"), pytest.warns():
+        at.calibrate(model, [X.repeat(1, 4, 1)], [5, 20])
+
+
+def test_a_layer_out_of_reach_is_told_beside_others():
+    model = nn.Sequential(HandAttention(hand=False), ExpAttention())
+    handle = at.steer(model, temperature=2.0, layers=["1"])
+    with pytest.warns(RuntimeWarning, match=r"no attention call of Sequential, .*: 1 \(exp"):
+        model(X)
+    handle.undo()
+    handle = at.steer(model, temperature=2.0)
+    with pytest.warns(RuntimeWarning, match=r"left alone 1 \(exp\(s\) / sum"):
+        model(X)
+    assert [one.status for one in handle.coverage()] == ["changed", "unchanged"]
+    handle.undo()
+
+
+class Wrong:
+    """A rule of a user's own that fails."""
+
+    def __call__(self, head_dim, visible):
+        raise ValueError("no such length")
+
+
+@pytest.mark.parametrize("hand", [False, True])
+@pytest.mark.parametrize(
+    ("steering", "said"),
+    [
+        ({"temperature": [1.0, 2.0, 3.0]}, "the change cannot be made"),
+        ({"mask": at.dense(torch.ones(3, 3, dtype=torch.bool))}, "the change cannot be made"),
+        ({"scale": Wrong()}, "ValueError: no such length|finds no scores"),
+    ],
+)
+def test_a_change_that_fails_leaves_the_call_to_the_model(hand, steering, said):
+    model = nn.Sequential(HandAttention(hand=hand))
+    plain = model(X)
+    handle = at.steer(model, **steering)
+    with pytest.warns(RuntimeWarning, match=rf"no attention call of Sequential.* 0 \(.*({said})"):
+        torch.testing.assert_close(model(X), plain)
+    handle.undo()
+    with torch.no_grad(), at.watch(model) as w:  # what failed says nothing about the model
+        model(X)
+    assert [row.status for row in w.coverage() if row.module == "0"] != ["unseen"]
+
+
+def test_calls_of_a_module_that_cannot_be_changed_are_told_when_they_come():
+    model = nn.Sequential(HandAttention(hand=False))
+    handle = at.steer(model, mask=at.dense(torch.ones(5, 5, dtype=torch.bool).tril()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(X)
+    with pytest.warns(RuntimeWarning, match=r"left alone 0 \(the change cannot be made"):
+        model(X[:, :3])
+    assert [(one.status, bool(one.reason)) for one in handle.coverage()] == [("partly", True)]
+    handle.undo()
+
+
+def test_an_interrupt_in_the_first_pass_leaves_nothing_behind():
+    class Stops(nn.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    model = nn.Sequential(HandAttention(hand=False), Stops())
+    handle = at.steer(model, temperature=2.0)
+    with pytest.raises(KeyboardInterrupt):
+        model(X)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    handle.undo()
+    assert not any("_attentropy_tracked" in vars(m) for m in model.modules())
 
 
 def test_a_plan_reaches_attention_by_hand_too():

@@ -249,13 +249,17 @@ class TestTransformers:
         loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path).eval()
         torch.testing.assert_close(loaded(**batch).logits, plain[0], atol=1e-5, rtol=1e-5)
 
-    def test_what_needs_scores_is_refused_by_hand_with_a_reason(self):
+    def test_what_needs_scores_is_left_to_the_model_by_hand_with_a_reason(self):
         model = build("bloom")
+        plain = model(**inputs("bloom")).logits
         handle = at.steer(model, qk_norm=True)
-        with pytest.raises(UnsupportedError, match="reached no attention call of BloomForCausalLM"):
-            model(**inputs("bloom"))
+        why = "reached no attention call of BloomForCausalLM, .* where qk_norm finds no queries"
+        with pytest.warns(RuntimeWarning, match=why):
+            same = model(**inputs("bloom")).logits
+        assert torch.equal(same, plain)
+        with pytest.raises(UnsupportedError, match="reached no attention call of Bloom"):
+            handle.require()
         handle.undo()
-        model(**inputs("bloom"))
 
     @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
     @pytest.mark.parametrize("name", ["bloom", "gptj", "deberta_v2", "mpt", "t5", "gemma2"])

@@ -167,6 +167,7 @@ def _loss(candidate: Setting, model: nn.Module, probe: Probe, logs: dict[str, Te
         logits = logits_of(read(model, ids, **probe.placed(model)), ids)
         assert logits is not None
         scores, wanted = logits[:, -probe.last - 1 : -1], ids[:, -probe.last :]
+        handle.require()
         return nn.functional.cross_entropy(scores.float().flatten(0, 1), wanted.flatten())
     finally:
         handle.undo()

@@ -388,16 +388,17 @@ def is_apart(module: nn.Module) -> bool | None:
     return _apart.get(module)
 
 
-def is_new(model: nn.Module, args: Any, kwargs: Any) -> bool:
+def is_new(model: nn.Module, args: Any, kwargs: Any, *, reader: Hashable = "watch") -> bool:
     """Has no census been taken of calls of this kind? It counts as taken from then on.
 
     Args:
         model: the whole model.
         args: positional arguments of its call.
         kwargs: keyword arguments of its call.
+        reader: who learns from it.
     """
     given = (*enumerate(args), *kwargs.items())
-    kind = (model.training, torch.is_grad_enabled(), tuple(_kind(k, x) for k, x in given))
+    kind = (reader, model.training, torch.is_grad_enabled(), tuple(_kind(k, x) for k, x in given))
     known = _counted.setdefault(model, set())
     if kind in known:
         return False

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from attentropy.attention.attend import run
-from attentropy.attention.hooks import hooks
+from attentropy.attention.hooks import Make, hooks
 from attentropy.core.call import Call
-from attentropy.core.errors import UnsupportedError
+from attentropy.core.errors import AttentropyError
 from attentropy.core.masks import Extent
-from attentropy.core.resolve import Options, check_tensors, resolve
+from attentropy.core.resolve import Options, resolve
 from attentropy.core.results import Attended
 from attentropy.core.visibility import ALL
 from attentropy.core.weights import Gumbel, Softmax
@@ -40,6 +40,12 @@ from attentropy.models.record.model_masks import ModelMask, from_call
 
 if TYPE_CHECKING:
     from attentropy.models.steer.context_parallel import Spreading
+
+FAILS = "the change cannot be made"
+AROUND_RING = (
+    "context_parallel, where a rank has only some keys; ring_attend() and attentropy.nn return "
+    "exact statistics"
+)
 
 
 class ModelInputs(NamedTuple):
@@ -103,7 +109,9 @@ def answer(module: nn.Module, made: Intercepted) -> Any:
     if attached.changes and _acts_on_softmax(attached, made):
         return made.own()
     if torch.compiler.is_compiling():  # a graph cannot compare
-        serves = bool(attached.changes) or not (made.by_softmax or made.dropout)
+        serves = not (made.by_softmax or made.dropout)
+        if attached.changes:
+            return _steered(module, made, owner)
         return served(module, made, owner) if serves else _beside(module, made, owner)
     against = verify.verdict(module, made.way)
     rounded = against == verify.ROUNDED and not attached.changes
@@ -113,7 +121,7 @@ def answer(module: nn.Module, made: Intercepted) -> Any:
     unsure = mode == "always" or (mode == "first" and against is None)
     if attached.changes:
         against = _compared(module, made) if unsure else ""
-        return _alone(module, made, against) if against else served(module, made, owner)
+        return _alone(module, made, against) if against else _steered(module, made, owner)
     if unsure or rounded or made.dropout or tracking.in_checkpoint():
         return _beside(module, made, owner, compare=unsure)
     try:
@@ -150,7 +158,17 @@ def served(module: nn.Module, made: Intercepted, owner: Owner | None) -> Any:
         asked = ask(module, made.read())
         found = attended(asked.call, run(asked.call, "auto"))
         _record(owner, asked, found)
-        return made.result(found.out, weights_of(asked) if made.maps else None)
+        result = made.result(found.out, weights_of(asked) if made.maps else None)
+        reach(module)
+        return result
+
+
+def _steered(module: nn.Module, made: Intercepted, owner: Owner | None) -> Any:
+    """The result of a call as the module is steered; the model's own where that cannot be done."""
+    try:
+        return served(module, made, owner)
+    except Exception as error:  # nothing of ours may end a user's forward pass
+        return _alone(module, made, refused(error))
 
 
 def _beside(
@@ -274,8 +292,6 @@ def changed(
         options: of attend().
     """
     changes = changes_of(module)
-    if changes:
-        check_tensors(q, k, k)
     for change in changes:
         q, k, options = change(module, q, k, options)
     return q, k, options
@@ -299,17 +315,15 @@ def weights_of(asked: ModelCall) -> Tensor | None:
 
 
 def _around_ring(module: nn.Module, ring: "Spreading", given: ModelInputs) -> Tensor:
-    if _wanting(owner_of(module)) is not None:
-        raise UnsupportedError(
-            "watch() does not record a model under context_parallel, where a rank has only some "
-            "keys; ring_attend() and attentropy.nn return exact statistics"
-        )
+    miss(module, AROUND_RING)
     options = given.options._replace(mask=ring.mask(module, given))
     # a model repeats the heads of keys or not as its mask is, which ranks may have in other forms
     group = 1 if ring.stays else given.q.shape[1] // given.k.shape[1]
     k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (given.k, given.v))
     q, k, options = changed(module, given.q, k, options)
-    return ring.attend(q, k, v, options).out
+    out = ring.attend(q, k, v, options).out
+    reach(module)
+    return out
 
 
 def _wanting(owner: Owner | None) -> Owner | None:
@@ -332,6 +346,28 @@ def pass_by(module: nn.Module | None, how: str) -> None:
     """
     leave(module, how)
     miss(module, how)
+
+
+def refused(error: Exception) -> str:
+    """Why a change was not made, in words; raises what checkpointing ends a recomputation with.
+
+    Args:
+        error: what the change ended with.
+    """
+    if type(error).__module__ == "torch.utils.checkpoint":
+        raise error
+    what = "" if isinstance(error, AttentropyError) else f"{type(error).__name__}: "
+    return f"{FAILS}: {what}{error}"
+
+
+def reach(module: nn.Module | None) -> None:
+    """Record that a call of the module was changed.
+
+    Args:
+        module: makes the call.
+    """
+    for change in changes_of(module):
+        change.reach()
 
 
 def leave(module: nn.Module | None, how: str) -> None:
@@ -395,19 +431,27 @@ def hold_steering() -> registry.Undo:
     """Steer calls of attend(), until the function returned is called."""
 
     def apply() -> registry.Undo:
-        return registry.replace(hooks, "change", _steered)
+        return registry.replace(hooks, "change", _steered_attend)
 
     return registry.hold("attend() steered", apply)
 
 
-def _steered(q: Tensor, k: Tensor, options: Options) -> tuple[Tensor, Tensor, Options]:
+def _steered_attend(q: Tensor, k: Tensor, options: Options, make: Make[Any]) -> Any:
     module = None if STATE.computing else attending()
     attached = tracking.tracked(module)
     if module is None or attached is None:  # a call of the model itself is changed already
-        return q, k, options
+        return make(q, k, options)
     if attached.ring is not None:
         attached.ring.refuse_attend(module)
-    return changed(module, q, k, options)
+    if not attached.changes:
+        return make(q, k, options)
+    try:
+        made = make(*changed(module, q, k, options))
+    except Exception as error:  # nothing of ours may end a user's forward pass
+        leave(module, refused(error))
+        return make(q, k, options)
+    reach(module)
+    return made
 
 
 def _recorded(call: Call, compute: Callable[[], Attended]) -> Attended:

@@ -7,7 +7,7 @@ otherwise. Its is_causal is aligned to the start: query i sees keys up to i, wha
 
 import sys
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import wraps
 from types import FunctionType, ModuleType
 from typing import Any
@@ -156,10 +156,11 @@ def _taken_over(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         module = None if STATE.computing else attending()
         attached = tracking.tracked(module)
         if module is None or attached is None or not _is_touched(attached):
-            return original(
-                query, key, value, attn_mask, dropout_p, is_causal,
-                scale=scale, enable_gqa=enable_gqa, **more,
-            )  # fmt: skip
+            with nullcontext() if STATE.census is None else computing():
+                return original(
+                    query, key, value, attn_mask, dropout_p, is_causal,
+                    scale=scale, enable_gqa=enable_gqa, **more,
+                )  # fmt: skip
         if _is_spread(original, query):
             pass_by(module, SPREAD)
             return original(

@@ -19,10 +19,12 @@ from attentropy.core.errors import AttentropyError
 from attentropy.models.intercept import registry
 
 if TYPE_CHECKING:
+    from attentropy.models.intercept.census import Census
     from attentropy.models.record.accumulators import Owner
     from attentropy.models.record.recorder import Recorder
     from attentropy.models.steer.changes import Change
     from attentropy.models.steer.context_parallel import Spreading
+    from attentropy.models.steer.coverage import Reached
 
 TRACKED = "_attentropy_tracked"
 
@@ -32,12 +34,13 @@ class _ThreadState(threading.local):
         self.running: list[nn.Module] = []
         self.computing = False
         self.held: list[Callable[[], None]] | None = None
+        self.census: Census | None = None
 
 
 STATE = _ThreadState()
 """Of this thread: the tracked modules that are `running`, innermost last; `computing` while
 attentropy itself computes, whose softmax is none of the model; `held` what was observed of a call
-that is being verified.
+that is being verified; `census` counts the operators of the first pass of a steered model.
 """
 
 
@@ -92,6 +95,7 @@ class Tracked:
         recorder: of the watch whose forward passes start with this module.
         changes: what steer() changes in the module's attention, in the order of the calls.
         ring: sends the module's attention around a ring of processes.
+        reached: what changes of the model whose forward passes start with this module have reached.
     """
 
     def __init__(self, kind: type[nn.Module], *, is_wrapper: bool = False) -> None:
@@ -100,6 +104,7 @@ class Tracked:
         self.recorder: Recorder | None = None
         self.changes: tuple[Change, ...] = ()
         self.ring: Spreading | None = None
+        self.reached: tuple[Reached, ...] = ()
         self.restore: registry.Undo | None = None
         self.users = 0
 
@@ -122,20 +127,43 @@ class Tracked:
 
         return undo
 
+    def follow(self, reached: "Reached") -> registry.Undo:
+        """Tell it of forward passes, until the function returned is called.
+
+        Args:
+            reached: what a change of the model has reached.
+        """
+        with registry.alone():
+            self.reached = (*self.reached, reached)
+
+        def undo() -> None:
+            with registry.alone():
+                self.reached = tuple(one for one in self.reached if one is not reached)
+
+        return undo
+
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Tell the watch that a forward pass of the whole model starts.
+        """Tell the watch and changes that a forward pass of the whole model starts.
 
         Args:
             module: the model.
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        if self.recorder is not None and not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            return
+        if self.recorder is not None:
             self.recorder.begin(module, args, kwargs)
+        for one in self.reached:
+            one.begin(module, args, kwargs)
 
     def end(self) -> None:
-        """Tell the watch that the forward pass has ended, by itself or by an error."""
-        if self.recorder is not None and not torch.compiler.is_compiling():
+        """Tell them that the forward pass has ended, by itself or by an error."""
+        if torch.compiler.is_compiling():
+            return
+        for one in self.reached:
+            one.end()
+        if self.recorder is not None:
             self.recorder.end()
 
 
@@ -246,7 +274,8 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         # what compiles a module is not a module that runs: torch.compile would not know it there
         running = [] if attached.is_wrapper else STATE.running
-        depth, owner, starts = len(running), attached.owner, attached.recorder is not None
+        depth, owner = len(running), attached.owner
+        starts = attached.recorder is not None or bool(attached.reached)
         try:  # an interrupt may come at any point
             running.append(self)
             if owner is not None:

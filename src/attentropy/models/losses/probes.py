@@ -227,7 +227,9 @@ def thinned_probe(model: nn.Module, tokens: Tensor, *, trained: int, last: int) 
     step = -(-(tokens.shape[1] - near) // max(1, trained - near - 1))
     handle = steer(model, mask=lookback(near) | prefix(1) | strided(step))
     try:
-        return token_losses(model, tokens, chunk=tokens.shape[1])[:, -last:]
+        found = token_losses(model, tokens, chunk=tokens.shape[1])[:, -last:]
+        handle.require()
+        return found
     finally:
         handle.undo()
 

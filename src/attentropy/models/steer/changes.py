@@ -67,18 +67,13 @@ class Touch:
         name: of the module.
         wanted: the change should have an effect here.
         applied: it reached a call.
-        left: how the module attended without the change.
+        left: how the module attended without the change, or why it could not be made.
     """
 
     name: str
     wanted: bool = True
     applied: bool = False
     left: str = ""
-
-    @property
-    def alone(self) -> bool:
-        """Does the module attend unchanged, although it should be changed?"""
-        return self.wanted and not self.applied and bool(self.left)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,7 +98,6 @@ class Change:
         self, module: nn.Module, q: Tensor, k: Tensor, options: Options
     ) -> tuple[Tensor, Tensor, Options]:
         """Queries, keys and options of the changed call."""
-        self.touch.applied = True
         q, k, scale = _normed(q, k, self.qk_norm)
         if scale is not None:
             _check_score(options.score)
@@ -175,7 +169,6 @@ class Change:
             s: logits of the model.
             hidden: keys that they hide.
         """
-        self.touch.applied = True
         if self.mask is not None:
             batch, heads, queries, keys = s.shape
             extent = Extent(batch, heads, queries, keys, s.device)
@@ -203,6 +196,10 @@ class Change:
             cooled = 1 / self.temperature.to(visible.device).view(1, -1, 1)
             factor = cooled if factor is None else factor * cooled
         return factor
+
+    def reach(self) -> None:
+        """Record that the change was made in a call."""
+        self.touch.applied = True
 
     def leave(self, how: str) -> None:
         """Record that the module attends in a way that cannot be changed.

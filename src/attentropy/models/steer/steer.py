@@ -18,8 +18,10 @@ temperature, plans and such rules multiply it like the scores, and also a model'
 wherever the model computes them. A scale that replaces the model's own multiplies the scores alone.
 In calls of attend() the scale changes, and a bias, a softcap and a sink stay.
 
-The first forward pass raises UnsupportedError if the change reached no attention, and warns with
-the names of modules that it did not reach (`handle.left_alone`); a compiled model only raises.
+Where a change cannot act, the model's own function answers. One warning after the forward pass
+names such modules with the reason; `handle.left_alone` and `handle.coverage()` have them too, and
+`handle.require()` raises if nothing is changed. context_parallel alone raises in a forward pass: a
+rank has only some of the keys, so that the model's own function has no answer.
 """
 
 import math
@@ -40,13 +42,19 @@ from attentropy.core.weights import Sigmoid, Softpick, Weights
 from attentropy.distributed.groups import Group
 from attentropy.distributed.layouts import Spread, spread
 from attentropy.models.intercept import registry
-from attentropy.models.intercept.candidates import has_transformers, may_attend
+from attentropy.models.intercept.candidates import has_transformers, is_compiled, may_attend
 from attentropy.models.intercept.tracking import track
 from attentropy.models.plan import Plan
 from attentropy.models.rope.rotary import turn
 from attentropy.models.steer.changes import Change, Norm, Planned, Touch, check_norm
 from attentropy.models.steer.context_parallel import Spreading, give_positions
-from attentropy.models.steer.coverage import Reached, hold_all
+from attentropy.models.steer.coverage import (
+    Reached,
+    SteeredModule,
+    covered,
+    hold_all,
+    out_of_reach,
+)
 from attentropy.models.steer.sequences import Sequences
 from attentropy.models.tensor_parallel import SharedHeads, shared_heads
 
@@ -126,6 +134,8 @@ def steer(
     }
     if not changes:
         raise ArgumentError("layers", "names of modules of the model", repr(layers))
+    for module, change in changes.items():
+        change.leave(out_of_reach(module))
     handle = Steered([change.touch for change in changes.values()])
     try:
         handle._attach(model, [module for _, module in found], changes)
@@ -145,6 +155,7 @@ class Steered:
 
     def __init__(self, touches: list[Touch]) -> None:
         self._touches = touches
+        self._reached: Reached | None = None
         self._undo: list[Callable[[], Any]] = []
 
     @property
@@ -154,8 +165,26 @@ class Steered:
 
     @property
     def left_alone(self) -> tuple[str, ...]:
-        """Modules that attended unchanged, because they compute attention by hand."""
-        return tuple(touch.name for touch in self._touches if touch.alone)
+        """Modules that attended unchanged, because the change cannot act on their calls."""
+        return tuple(one.module for one in self.coverage() if one.status == "unchanged")
+
+    def coverage(self) -> list[SteeredModule]:
+        """What the change did in each module that attended, and why it did not act.
+
+        >>> import torch, attentropy as at
+        >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> handle, x = at.steer(layer, temperature=2.0), torch.ones(1, 3, 8)
+        >>> _ = layer(x, x, x, need_weights=False)
+        >>> handle.coverage()
+        [SteeredModule(module='', status='changed', reason='')]
+        >>> handle.undo()
+        """
+        return covered(self._touches)
+
+    def require(self) -> None:
+        """Raise UnsupportedError, with the reason, if forward passes ran and nothing is changed."""
+        if self._reached is not None:
+            self._reached.require()
 
     def undo(self) -> None:
         """Put everything back as it was; other changes and watches stay."""
@@ -189,9 +218,15 @@ class Steered:
             self._undo.append(registry.replace(one, "ring", Spreading(ring, sequences)))
 
     def _install(self, model: nn.Module, layers: Any) -> None:
-        self._undo.extend(hold_all(model, hugging=has_transformers(model)))
-        reached = Reached(self._touches, layers is None, hugging=has_transformers(model))
+        hugging = has_transformers(model)
+        self._undo.extend(hold_all(model, hugging=hugging))
+        counts = not is_compiled(model)
+        reached = Reached(self._touches, type(model).__name__, layers is None, hugging, counts)
         self._undo.append(model.register_forward_hook(reached).remove)
+        (root,), untrack = track([model])
+        self._undo.append(untrack)
+        self._undo.append(root.follow(reached))
+        self._reached = reached
 
 
 def _own(given: Any, module: nn.Module, shared: SharedHeads | None) -> Any:

@@ -84,9 +84,13 @@ def hierarchical(
         scale: as in attend(); a rule counts all keys that a query sees.
         kernel: as in attend().
     """
-    q, k, options = changed(q, k, Options(mask=mask, score=score, scale=scale))
-    plan = _LevelPlan.of(q, k, window, levels, _only_causal(options))
-    part = partial(_part, q, options._replace(scale=_scale_of_all(q, plan, options)), kernel)
+
+    def make(q: Tensor, k: Tensor, options: Options) -> tuple[Part, Tensor, _LevelPlan]:
+        plan = _LevelPlan.of(q, k, window, levels, _only_causal(options))
+        scaled = options._replace(scale=_scale_of_all(q, plan, options))
+        return partial(_part, q, scaled, kernel), k, plan
+
+    part, k, plan = changed(q, k, Options(mask=mask, score=score, scale=scale), make)
 
     def computed() -> Attended:
         out, stats = read(reduce(merge, _levels(part, k, v, plan)))

@@ -75,6 +75,7 @@ def _check_steerable(model: nn.Module, ids: Tensor) -> None:
     try:
         with torch.no_grad(), warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
             read(model, ids)
+        handle.require()
     except UnsupportedError as error:
         text = (
             "{calibrate} takes models whose attention can be changed, and {name} computes it by "

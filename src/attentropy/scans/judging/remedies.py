@@ -197,7 +197,9 @@ def _with(beyond: Beyond, candidate: Treatment) -> Tensor | None:
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
         handle = steer(beyond.model, **candidate.options)
         try:
-            return beyond.losses()
+            found = beyond.losses()
+            handle.require()
+            return found
         except DistributedError:
             raise
         except AttentropyError:

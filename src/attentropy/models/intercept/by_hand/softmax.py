@@ -10,7 +10,7 @@ A steered module gets other logits.
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -26,13 +26,17 @@ from attentropy.models.intercept import candidates, early, registry, tracking
 from attentropy.models.intercept.arguments import own_lengths
 from attentropy.models.intercept.by_hand.layouts import LogitsLayout, layout_of
 from attentropy.models.intercept.census import Sinks, Softmaxed, is_used, sinks_of, span_of
-from attentropy.models.intercept.compute import is_cross, leave
+from attentropy.models.intercept.compute import is_cross, leave, reach, refused
 from attentropy.models.intercept.tracking import STATE, changes_of, computing, owner_of
 from attentropy.models.record.accumulators import Owner
 from attentropy.models.record.model_call import ModelCall
 from attentropy.models.record.model_masks import FAR, ModelMask, hidden_keys, read_table
 
+if TYPE_CHECKING:
+    from attentropy.models.steer.changes import Change
+
 BY_HAND = "attention computed by hand"
+UNTOLD = f"{BY_HAND}, which neither its shape nor a name tells from other softmaxes"
 HOLDERS = (F, torch, torch.Tensor, torch.special)
 
 
@@ -67,6 +71,7 @@ def _tapped(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
             logits = _steered(module, input, dim)
             weights = original(logits, *args, **kwargs)
             _observe(module, logits, weights, dim)
+            _count(module, logits, weights, dim)
         return weights
 
     return softmax
@@ -101,16 +106,35 @@ def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
     if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
         return logits
     reasons = [change.not_by_softmax for change in changes]
-    refused = [why for why in reasons if why is not None]
-    if refused or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
-        leave(module, f"{BY_HAND}, where {refused[0]}" if refused else BY_HAND)
+    needed = [why for why in reasons if why is not None]
+    if needed or tracking.tracked(module).ring is not None:  # type: ignore[union-attr]
+        leave(module, f"{BY_HAND}, where {needed[0]}" if needed else BY_HAND)
         return logits
+    try:
+        return _changed(module, changes, logits, dim)
+    except Exception as error:  # nothing of ours may end a user's forward pass
+        leave(module, refused(error))
+        return logits
+
+
+def _changed(module: nn.Module, changes: tuple["Change", ...], logits: Tensor, dim: int) -> Tensor:
+    """The logits after all changes, which are noted."""
     layout = layout_of(module, logits, dim)
     s = layout.rows(logits)
     hidden = hidden_keys(s.detach())
     for change in changes:
         s = change.logits(s, hidden)
-    return layout.back(s)
+    steered = layout.back(s)
+    reach(module)
+    return steered
+
+
+def _count(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> None:
+    """Let the census of a steered model find out what shape and name did not tell."""
+    if STATE.census is None or owner_of(module) is not None or not changes_of(module):
+        return
+    if not _attends(module, logits, _way(None, logits, dim)):
+        STATE.census.softmax(weights, Softmaxed(module, UNTOLD, span_of(weights, dim)))
 
 
 @torch.no_grad()
