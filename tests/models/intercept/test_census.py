@@ -1,6 +1,7 @@
 """Attention that slips by what is patched is found below it."""
 
 import functools
+import warnings
 
 import pytest
 import torch
@@ -53,6 +54,49 @@ def test_what_slips_by_is_named_every_time(how):
         with pytest.warns(RuntimeWarning, match=rf"nothing was recorded of 1 \({how}\)"):
             w.stop()
         assert {row.layer for row in w.heads()} == {"0"}
+
+
+class DividesLater(nn.Module):
+    """Exponentials are multiplied by values, and divided by their sum afterwards."""
+
+    def __init__(self, hide):
+        super().__init__()
+        self.hide = hide
+
+    def forward(self, x):
+        s = x @ x.mT
+        e = (s - s.amax(-1, keepdim=True)).exp()
+        e = e.masked_fill(~torch.ones(6, 6).tril().bool(), 0.0) if self.hide else e
+        return (e @ x) / e.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("hide", [False, True])
+@torch.no_grad()
+def test_weights_that_are_divided_after_the_product_are_named(hide):
+    model = nn.Sequential(Attends(), DividesLater(hide))
+    said = r"recorded of 1 \(exp\(s\), divided by its sum later"
+    with pytest.warns(RuntimeWarning, match=said), at.watch(model):
+        model(X)
+    handle = at.steer(model, temperature=2.0)
+    with pytest.warns(RuntimeWarning, match=r"left alone 1 \(exp\(s\), divided by its sum later"):
+        model(X)
+    handle.undo()
+
+
+@torch.no_grad()
+def test_exponentials_that_are_no_weights_are_not_named():
+    class Features(nn.Module):
+        """Linear attention of exponential features."""
+
+        def forward(self, x):
+            q = k = x.exp()
+            return q @ (k.mT @ x) / (q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True)
+
+    model = nn.Sequential(Attends(), Features())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with at.watch(model):
+            model(X)
 
 
 @torch.no_grad()

@@ -171,3 +171,19 @@ def test_context_parallel_of_torch_is_named_and_left_alone(first):
     torch.testing.assert_close(got, want)
     assert w.places() == []
     assert "context_parallel of torch" in w.recorder.missed[""]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@torch.no_grad()
+def test_where_keys_of_torchs_own_layer_come_from(is_causal):
+    layer, x, y = nn.MultiheadAttention(32, 4), torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+    pad = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    hide = ~torch.ones(5, 7).tril().bool()
+    causal = {"need_weights": False, "is_causal": is_causal}
+    with at.watch(layer) as own:  # two views of one input
+        layer(*(x.transpose(0, 1) for _ in range(3)), key_padding_mask=pad)
+    with at.watch(layer) as other:
+        keys = y.transpose(0, 1)
+        layer(x.transpose(0, 1), keys, keys, attn_mask=hide if is_causal else None, **causal)
+    assert {(row.kind, row.rows) for row in own.heads()} == {("self", 8)}
+    assert {row.kind for row in other.heads()} == {"cross"}

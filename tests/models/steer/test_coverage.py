@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import threading
 import warnings
 
 import pytest
@@ -247,7 +248,7 @@ def test_calls_of_a_module_that_cannot_be_changed_are_told_when_they_come():
         model(X)
     with pytest.warns(RuntimeWarning, match=r"left alone 0 \(the change cannot be made"):
         model(X[:, :3])
-    assert [(one.status, bool(one.reason)) for one in handle.coverage()] == [("partly", True)]
+    assert [(one.status, bool(one.why)) for one in handle.coverage()] == [("partly", True)]
     handle.undo()
 
 
@@ -285,3 +286,51 @@ def test_layers_that_the_model_does_not_have_are_refused(argument):
 
 def test_a_reason_is_told_once_for_all_its_modules():
     assert each({"": "by hand", "b": "by hand"}) == "the model, b (by hand)"
+
+
+class SideBySide(HandAttention):
+    """Logits [B * H,Q,K] in a module whose name does not say that it attends."""
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.split(x))
+        q, k, v = (part.flatten(0, 1) for part in (q, k, v))
+        p = (q @ k.mT / 2).softmax(-1)
+        return x + (p @ v).unflatten(0, (-1, 2)).transpose(1, 2).flatten(2)
+
+
+@torch.no_grad()
+def test_a_watch_does_not_change_what_is_steered():
+    model = nn.Sequential(SideBySide(hand=True), HandAttention(hand=False))
+    model[0].__class__ = type("Mixes", (SideBySide,), {})
+    handle = at.steer(model, temperature=2.0)
+    with pytest.warns(RuntimeWarning, match="which neither its shape nor a name tells"):
+        plain = model(X)
+    with at.watch(model):
+        for _ in range(3):
+            torch.testing.assert_close(model(X), plain)
+    handle.undo()
+
+
+def test_threads_that_run_a_model_for_the_first_time_do_not_stop_each_other():
+    class Waits(nn.Module):
+        def forward(self, x):
+            barrier.wait(timeout=60)
+            return x
+
+    def run():
+        try:
+            found.append(model(X))
+        except BaseException as error:
+            found.append(error)
+
+    for start in (lambda m: at.watch(m).start().stop, lambda m: at.steer(m, temperature=1.0).undo):
+        barrier, found = threading.Barrier(2), []
+        model = nn.Sequential(Waits(), HandAttention(hand=False), Waits())
+        stop = start(model)
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        stop()
+        assert [type(one) for one in found] == [torch.Tensor] * 2, found

@@ -166,7 +166,7 @@ def from_elsewhere(queries: int, keys: int) -> bool | None:
 def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | None:
     if isinstance(module, nn.MultiheadAttention):
         key = argument(owner, "key")
-        return key is not None and key is not argument(owner, "query")
+        return key is not None and not _is_same(key, argument(owner, "query"))
     given = [x for x in _tensors(owner) if _is_sequence(x)]
     if queries == keys and len(given) == 1 and given[0].shape[1] == keys:
         return False  # there is no other input
@@ -184,6 +184,17 @@ def _told(owner: "Owner", module: nn.Module, queries: int, keys: int) -> bool | 
     lengths.remove(queries)
     # keys of another length are those of another input, or of both inputs side by side
     return keys in lengths or keys - queries in lengths
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """One tensor, or two views of the same numbers, as of an input that is transposed twice."""
+    if x is y or torch.compiler.is_compiling() or not (type(x) is type(y) is Tensor):
+        return x is y
+    if x.shape != y.shape or x.stride() != y.stride():
+        return False
+    return x.untyped_storage()._cdata == y.untyped_storage()._cdata and (
+        x.storage_offset() == y.storage_offset()
+    )
 
 
 def own_lengths() -> set[int]:

@@ -7,6 +7,7 @@ summed over keys in a matrix product are not attention. Of a module that is give
 sequences it finds out whether queries and keys are computed from the same one.
 """
 
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -32,6 +33,8 @@ CARRY = {
 }  # fmt: skip
 MOST_SINKS = 16  # columns that may be joined to logits without being keys
 QUOTIENTS = ("div", "div_", "mul")
+EXPONENTIALS = ("exp", "exp_", "exp2", "exp2_")
+MASKINGS = ("masked_fill", "masked_fill_", "where", "tril", "triu", "clone", "_to_copy")
 ATTENTION = ("scaled_dot_product", "multi_head_attention", "flash", "flex_attention", "attention")
 
 
@@ -91,10 +94,12 @@ class Census(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.thread = threading.get_ident()
         self.found: list[Softmaxed] = []
         self.kernels: list[tuple[nn.Module, str]] = []
         self._marks: dict[int, tuple[StorageWeakRef, dict[Softmaxed, int]]] = {}
-        self._logs: dict[int, tuple[StorageWeakRef, str]] = {}
+        self._logs: dict[int, StorageWeakRef] = {}
+        self._exps: dict[int, tuple[StorageWeakRef, Softmaxed]] = {}
         self._joined: dict[int, tuple[StorageWeakRef, Sinks]] = {}
         self._sources: dict[int, tuple[StorageWeakRef, Sources]] = {}
 
@@ -106,6 +111,11 @@ class Census(TorchDispatchMode):
             with suppress(Exception):  # nothing of ours may end a forward pass of the user
                 self._see(func, args, kwargs, out)
         return out
+
+    @property
+    def is_own(self) -> bool:
+        """Does it follow the operators of the thread that asks?"""
+        return self.thread == threading.get_ident()
 
     def softmax(self, weights: Tensor, one: Softmaxed) -> None:
         """Follow the weights of a softmax.
@@ -137,9 +147,11 @@ class Census(TorchDispatchMode):
         if name in SOFTMAX:
             self._slipped(result, args, "a softmax bound early")
         elif name == "_log_softmax":
-            self._logs[_key(result)] = StorageWeakRef(result.untyped_storage()), "log"
-        elif name == "exp":
+            self._logs[_key(result)] = StorageWeakRef(result.untyped_storage())
+        elif name in EXPONENTIALS:
             self._exp(args[0], result)
+        elif name == "sum":
+            self._sum(args)
         elif name in PRODUCTS:
             self._product(args[PRODUCTS[name] :][:2])
         elif name in CARRY:
@@ -160,8 +172,22 @@ class Census(TorchDispatchMode):
             self._slipped(out, (), "log_softmax(...).exp()")
         elif _is_softmax(out):
             self._slipped(out, (), "exp(s - logsumexp(s))")
-        else:
-            self._logs[_key(out)] = StorageWeakRef(out.untyped_storage()), "exp"
+        elif STATE.held is None:
+            one = Softmaxed(current(), "exp(s), divided by its sum later", out.shape[-1])
+            self._exps[_key(out)] = StorageWeakRef(out.untyped_storage()), one
+
+    def _sum(self, args: tuple[Any, ...]) -> None:
+        """Exponentials that are summed over keys are weights, if they are multiplied by values."""
+        one, dims = self._exponential(args[0]), args[1] if len(args) > 1 else None
+        if one is None or one in self.found or not isinstance(dims, list | tuple):
+            return
+        if len(dims) == 1 and dims[0] % args[0].dim() == args[0].dim() - 1:
+            self.found.append(one)
+
+    def _exponential(self, x: Any) -> Softmaxed | None:
+        """The softmax that a tensor of exponentials may belong to."""
+        known = self._exps.get(_key(x)) if isinstance(x, Tensor) and x.dim() > 2 else None
+        return None if known is None else known[1]
 
     def _product(self, factors: tuple[Any, ...]) -> None:
         """A product sums over the last dimension of its first factor.
@@ -174,6 +200,9 @@ class Census(TorchDispatchMode):
             for one, span in (*self._of(left).items(), *self._of(right).items()):
                 if left.shape[-1] <= span:
                     one.sums.add(left.shape[-1])
+            one = self._exponential(left)
+            if one is not None and left.shape[-1] == one.span > 1:
+                one.sums.add(one.span)
 
     def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
@@ -185,8 +214,12 @@ class Census(TorchDispatchMode):
                 carried[one] = max(carried.get(one, 0), out.shape[-1] if grown else span)
         if carried:
             self._mark(out, carried)
-        elif name in QUOTIENTS and self._is_exp(given[0]) and _is_softmax(out):
+        elif name in QUOTIENTS and self._exponential(given[0]) and _is_softmax(out):
             self._slipped(out, (), "exp(s) / sum(exp(s))")
+        elif name in MASKINGS:
+            found = next((one for x in given if (one := self._exponential(x))), None)
+            if found is not None:
+                self._exps[_key(out)] = StorageWeakRef(out.untyped_storage()), found
 
     def _join(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
         """Follow logits to which a few columns were joined, which may be sinks."""
@@ -227,10 +260,6 @@ class Census(TorchDispatchMode):
             return frozenset(((pair.call, pair.inputs.index(key)),))
         _, sources = self._sources.get(key, (None, frozenset[tuple[int, int]]()))
         return frozenset(one for one in sources if one[0] == pair.call)
-
-    def _is_exp(self, x: Tensor) -> bool:
-        known = self._logs.get(_key(x))
-        return known is not None and known[1] == "exp"
 
     def _kernel(self, func: Any, name: str) -> None:
         module = current()

@@ -8,6 +8,7 @@ otherwise. Its is_causal is aligned to the start: query i sees keys up to i, wha
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import wraps
 from types import FunctionType, ModuleType
 from typing import Any
@@ -237,7 +238,7 @@ def _mask_again(
     """What the queries of a known call see; without a mask it follows from what is known."""
     if mask is not None:
         return _mask(module, known.extent, mask, is_causal=is_causal)
-    cross = not is_causal and is_cross(module, known.extent)
+    cross = _from_elsewhere(module, known.extent, is_causal=is_causal)
     seen = known.unmasked.get(cross)
     if seen is None:
         seen = known.unmasked[cross] = _unmasked(known.extent, cross=cross, is_causal=is_causal)
@@ -301,13 +302,22 @@ def _four(x: Tensor) -> Tensor:
 def _mask(module: nn.Module, extent: Extent, mask: Tensor | None, *, is_causal: bool) -> ModelMask:
     if mask is not None:
         return from_table(mask, extent, cross=is_cross(module, extent))
-    cross = not is_causal and is_cross(module, extent)
+    cross = _from_elsewhere(module, extent, is_causal=is_causal)
     return _unmasked(extent, cross=cross, is_causal=is_causal)
+
+
+def _from_elsewhere(module: nn.Module, extent: Extent, *, is_causal: bool) -> bool:
+    """Cross-attention; of a causal call only where torch's own layer is given two inputs."""
+    if is_causal and not isinstance(module, nn.MultiheadAttention):
+        return False
+    return is_cross(module, extent)
 
 
 def _unmasked(extent: Extent, *, cross: bool, is_causal: bool) -> ModelMask:
     if not is_causal:
         return everything(extent, cross=cross)
+    if cross:
+        return replace(causal_from_start(extent), cross=True, positions=None, step=False, notes={})
     return (causal_from_end if extent.queries == extent.keys else causal_from_start)(extent)
 
 

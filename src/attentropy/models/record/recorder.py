@@ -51,7 +51,7 @@ class Recorder:
         self.missed: dict[str, str] = {}
         self.beside: dict[str, str] = {}
         self.counts = False
-        self.census: Census | None = None
+        self._census: Census | None = None
         self.generation: Generation | None = None
         self.together: SharedHeads | None = None
 
@@ -64,10 +64,10 @@ class Recorder:
             notes: what this function gave when that pass was left; None for a new one.
         """
         now = PassNotes(
-            (self.inside, self.recording, self.census), [owner.notes() for owner in self.owners]
+            (self.inside, self.recording, self._census), [owner.notes() for owner in self.owners]
         )
         there = PassNotes((False, True, None), [{}] * len(self.owners)) if notes is None else notes
-        self.inside, self.recording, self.census = there.passing
+        self.inside, self.recording, self._census = there.passing
         for owner, noted in zip(self.owners, there.owners, strict=True):
             owner.go_on(noted)
         return now
@@ -89,18 +89,24 @@ class Recorder:
             if owner.calls:
                 owner.calls.clear()
         if self._may_count() and is_new(model, args, kwargs or {}):
-            self.census = Census()
-            self.census.__enter__()
+            self._census = Census()
+            self._census.__enter__()
+
+    @property
+    def census(self) -> Census | None:
+        """The census of the running forward pass, in the thread in which it was started."""
+        return self._census if self._census is not None and self._census.is_own else None
 
     def _may_count(self) -> bool:
         """May a census be taken of the forward pass that starts?"""
         wanted = self.counts and self.recording and self.verify != "never"
-        return wanted and self.census is None and not in_backward()
+        return wanted and self._census is None and not in_backward()
 
     def end(self) -> None:
         """The forward pass of the whole model ends."""
-        census, self.census = self.census, None
+        census = self.census
         if census is not None:
+            self._census = None
             census.__exit__(None, None, None)
             self._take(census)
         self.inside = False

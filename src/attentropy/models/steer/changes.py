@@ -68,12 +68,15 @@ class Touch:
         wanted: the change should have an effect here.
         applied: it reached a call.
         left: how the module attended without the change, or why it could not be made.
+        softmaxes: by the form of their logits, which softmaxes of the module are taken for
+            attention. What a watch finds out later does not change it.
     """
 
     name: str
     wanted: bool = True
     applied: bool = False
     left: str = ""
+    softmaxes: dict[Any, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

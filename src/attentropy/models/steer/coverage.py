@@ -36,12 +36,12 @@ class SteeredModule(NamedTuple):
     Attributes:
         module: its name.
         status: "changed"; "partly", if some of its calls are; "unchanged"; or "not run".
-        reason: why calls are unchanged; "" if none is.
+        why: the reason why calls are unchanged; "" if none is.
     """
 
     module: str
     status: str
-    reason: str
+    why: str
 
 
 def covered(touches: list[Touch]) -> list[SteeredModule]:
@@ -128,7 +128,7 @@ class Reached:
             args: positional arguments of its call.
             kwargs: keyword arguments of its call.
         """
-        if not self.counts or STATE.census is not None or in_backward():
+        if not self.counts or self.census is not None or STATE.census is not None or in_backward():
             return
         names = tuple(touch.name for touch in self.touches if touch.wanted)
         if is_new(model, args, kwargs, reader=names):
@@ -137,9 +137,9 @@ class Reached:
 
     def end(self) -> None:
         """Note modules whose attention was met nowhere, when a pass has ended or failed."""
-        census, self.census = self.census, None
-        if census is not None:
-            STATE.census = None
+        census = self.census
+        if census is not None and census.is_own:
+            self.census = STATE.census = None
             census.__exit__(None, None, None)
             for module, how in census.slipped():
                 if not any(change.touch.left for change in changes_of(module)):

@@ -176,7 +176,7 @@ class Steered:
         >>> handle, x = at.steer(layer, temperature=2.0), torch.ones(1, 3, 8)
         >>> _ = layer(x, x, x, need_weights=False)
         >>> handle.coverage()
-        [SteeredModule(module='', status='changed', reason='')]
+        [SteeredModule(module='', status='changed', why='')]
         >>> handle.undo()
         """
         return covered(self._touches)

@@ -103,7 +103,7 @@ def _attends(module: nn.Module, logits: Tensor, way: Hashable) -> bool:
 def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
     """The logits as the module is steered to have them."""
     changes = changes_of(module)
-    if not changes or not _attends(module, logits, _way(owner_of(module), logits, dim)):
+    if not changes or not _is_steered(module, changes, logits, dim):
         return logits
     reasons = [change.not_by_softmax for change in changes]
     needed = [why for why in reasons if why is not None]
@@ -115,6 +115,14 @@ def _steered(module: nn.Module, logits: Tensor, dim: int) -> Tensor:
     except Exception as error:  # nothing of ours may end a user's forward pass
         leave(module, refused(error))
         return logits
+
+
+def _is_steered(module: nn.Module, changes: tuple["Change", ...], logits: Tensor, dim: int) -> bool:
+    """Is it taken for attention? As the first such softmax was, watched or not."""
+    known, way = changes[0].touch.softmaxes, _way(None, logits, dim)
+    if torch.compiler.is_compiling():
+        return _attends(module, logits, way)
+    return known.setdefault(way, _attends(module, logits, way))
 
 
 def _changed(module: nn.Module, changes: tuple["Change", ...], logits: Tensor, dim: int) -> Tensor:
@@ -131,9 +139,8 @@ def _changed(module: nn.Module, changes: tuple["Change", ...], logits: Tensor, d
 
 def _count(module: nn.Module, logits: Tensor, weights: Tensor, dim: int) -> None:
     """Let the census of a steered model find out what shape and name did not tell."""
-    if STATE.census is None or owner_of(module) is not None or not changes_of(module):
-        return
-    if not _attends(module, logits, _way(None, logits, dim)):
+    changes = changes_of(module)
+    if STATE.census is not None and changes and not _is_steered(module, changes, logits, dim):
         STATE.census.softmax(weights, Softmaxed(module, UNTOLD, span_of(weights, dim)))
 
 
