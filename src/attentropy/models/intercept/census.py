@@ -200,9 +200,9 @@ class Census(TorchDispatchMode):
             for one, span in (*self._of(left).items(), *self._of(right).items()):
                 if left.shape[-1] <= span:
                     one.sums.add(left.shape[-1])
-            one = self._exponential(left)
-            if one is not None and left.shape[-1] == one.span > 1:
-                one.sums.add(one.span)
+            later = self._exponential(left)
+            if later is not None and left.shape[-1] == later.span > 1:
+                later.sums.add(later.span)
 
     def _carry(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
@@ -217,8 +217,7 @@ class Census(TorchDispatchMode):
         elif name in QUOTIENTS and self._exponential(given[0]) and _is_softmax(out):
             self._slipped(out, (), "exp(s) / sum(exp(s))")
         elif name in MASKINGS:
-            found = next((one for x in given if (one := self._exponential(x))), None)
-            if found is not None:
+            for found in filter(None, map(self._exponential, given)):
                 self._exps[_key(out)] = StorageWeakRef(out.untyped_storage()), found
 
     def _join(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
