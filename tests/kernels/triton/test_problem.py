@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from attentropy.kernels.triton.problem import Problem, padded, signed, table
+from attentropy.kernels.triton.configs import TileSizes
+from attentropy.kernels.triton.problem import Problem, cut_width, padded, signed, table
 from tests.kernels.triton.problems import call, problem, tensors
 
 
@@ -77,11 +78,29 @@ def test_dropout_by_its_threshold():
     assert drop.gain == pytest.approx(4 / 3)
     assert drop.threshold == 2**21
     assert problem(q, k, v, dropout=0.25).drop().low == 0
+    assert problem(q, k, v, dropout=1 - 1e-9).drop().gain == 0
+
+
+@pytest.mark.parametrize(
+    ("width", "want"),
+    [(1, (16, 0)), (24, (32, 0)), (40, (32, 16)), (64, (64, 0)), (80, (64, 16)), (96, (64, 32)),
+     (100, (128, 0)), (160, (128, 32)), (256, (256, 0))],
+)  # fmt: skip
+def test_heads_are_cut_in_two_tiles_where_that_takes_fewer_columns(width, want):
+    assert cut_width(width) == want
+    made = problem(*tensors(width=width))
+    assert made.width == sum(want)
+    assert made.columns(TileSizes(16, 16, 4, 1)) == {
+        "BLOCK_D": want[0], "TAIL_D": want[1], "BLOCK_V": 16, "TAIL_V": 0,
+    }  # fmt: skip
+    in_parts = made.columns(TileSizes(16, 16, 4, 1, part=16))
+    assert in_parts == made.columns()
+    assert (in_parts["BLOCK_D"], in_parts["TAIL_D"]) == (padded(width), 0)
 
 
 def test_arguments_that_kernels_share():
     shared = problem(*tensors(width=20, value_width=40)).shared()
-    assert (shared["D"], shared["BLOCK_D"], shared["DV"], shared["BLOCK_V"]) == (20, 32, 40, 64)
+    assert (shared["D"], shared["DV"]) == (20, 40)
     assert (shared["heads"], shared["key_heads"]) == (2, 1)
     assert shared["SAFE"] is False
     assert problem(*tensors()).again()["SAFE"] is True

@@ -45,6 +45,7 @@ HALF: dict[str, dict[int, Rows]] = {
             16: TileSizes(64, 64, 4, 3, registers=168),
             32: TileSizes(64, 64, 4, 3, registers=168),
             64: TileSizes(128, 64, 4, 3),
+            96: TileSizes(64, 64, 4, 3),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(64, 32, 8, 2),
         },
@@ -52,6 +53,7 @@ HALF: dict[str, dict[int, Rows]] = {
             16: TileSizes(128, 64, 8, 3, registers=128),
             32: TileSizes(128, 64, 8, 3, registers=128),
             64: TileSizes(128, 64, 8, 3, registers=128),
+            96: TileSizes(128, 64, 8, 3, registers=128),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(128, 32, 8, 2),
         },
@@ -60,7 +62,8 @@ HALF: dict[str, dict[int, Rows]] = {
         80: {
             16: TileSizes(64, 64, 4, 3, registers=168),
             32: TileSizes(64, 64, 4, 3, registers=168),
-            64: TileSizes(128, 64, 4, 3),
+            64: TileSizes(64, 64, 4, 3, registers=168),
+            96: TileSizes(64, 64, 4, 3),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(64, 32, 8, 2),
         },
@@ -68,6 +71,7 @@ HALF: dict[str, dict[int, Rows]] = {
             16: TileSizes(128, 64, 8, 3, registers=128),
             32: TileSizes(128, 64, 8, 3, registers=128),
             64: TileSizes(128, 64, 8, 3, registers=128),
+            96: TileSizes(128, 64, 8, 3, registers=128),
             128: TileSizes(128, 64, 8, 3),
             256: TileSizes(128, 32, 8, 2),
         },
@@ -100,7 +104,8 @@ HALF: dict[str, dict[int, Rows]] = {
             16: TileSizes(64, 64, 4, 3, registers=168),
             32: TileSizes(64, 64, 4, 3, registers=168),
             64: TileSizes(64, 64, 4, 3, registers=168),
-            128: TileSizes(128, 32, 8, 3),
+            96: TileSizes(64, 64, 4, 3),
+            128: TileSizes(64, 64, 4, 2),
             256: TileSizes(64, 32, 8, 2),
         },
     },
@@ -168,17 +173,21 @@ def tile_sizes(
     Args:
         kernel: "forward", "bare forward", "queries", "keys", "decode", "safe" or "spread".
         arch: compute capability of the GPU, such as 80 or 90.
-        width: padded width of the heads.
+        width: of the heads; sizes are those of the next width that the table has.
         precise: whether inputs are float32.
         laden: whether something is read or drawn for every pair of query and key.
     """
     if kernel == "safe":
-        return SAFE[width]
+        return _row(SAFE, width)
     if kernel == "spread":
-        return SPREAD[precise][width]
+        return _row(SPREAD[precise], width)
     if precise or laden:
         sweep = kernel.removeprefix("bare ")
-        return (PRECISE[laden] if precise else LADEN)[sweep][width]
+        return _row((PRECISE[laden] if precise else LADEN)[sweep], width)
     generation = max(one for one in GENERATIONS if one <= max(arch, GENERATIONS[0]))
-    found = HALF[kernel][generation if arch in ROOMY else GENERATIONS[0]][width]
+    found = _row(HALF[kernel][generation if arch in ROOMY else GENERATIONS[0]], width)
     return found if arch in ROOMY else replace(found, stages=min(found.stages, 2))
+
+
+def _row(rows: Rows, width: int) -> TileSizes:
+    return rows[min(n for n in rows if n >= width)]

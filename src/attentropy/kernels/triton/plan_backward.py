@@ -13,7 +13,7 @@ from attentropy.kernels.triton.configs import ROWWISE
 from attentropy.kernels.triton.device.coefficients import coefficients
 from attentropy.kernels.triton.device.keys import keys_backward
 from attentropy.kernels.triton.device.queries import queries_backward
-from attentropy.kernels.triton.device.views import Slopes, Spans, view
+from attentropy.kernels.triton.device.views import SLOPE_KINDS, SLOPE_ROWS, Slopes, Spans, view
 from attentropy.kernels.triton.device.visibility import GRAIN, span_table
 from attentropy.kernels.triton.launch import Launch
 from attentropy.kernels.triton.problem import Problem, padded, table
@@ -43,19 +43,20 @@ def plan_backward(
 
 
 def empty_slopes(written: SoftmaxResults, grads: Grads) -> Slopes:
-    """Room for the coefficients of the rows, as far as gradients flow."""
+    """Room for the coefficients of the rows, and which of them there are, as gradients flow."""
 
-    def room(*names: str) -> Tensor | None:
-        flows = any(grads.get(name) is not None for name in names)
-        return torch.empty_like(written.lse) if flows else None
+    def flows(*names: str) -> int | None:
+        return 1 if any(grads.get(name) is not None for name in names) else None
 
+    batch, heads, queries = written.lse.shape
+    blocks = triton.cdiv(queries, SLOPE_ROWS)
+    shape = (batch, heads, blocks, len(SLOPE_KINDS), SLOPE_ROWS)
     return Slopes(
-        level=torch.empty_like(written.lse),
-        m=written.max_logit,
-        shift=torch.empty_like(written.lse),
-        linear=room("entropy", "varentropy"),
-        square=room("varentropy"),
-        collision=room("collision"),
+        ptr=torch.empty(shape, dtype=torch.float32, device=written.lse.device),
+        blocks=blocks,
+        linear=flows("entropy", "varentropy"),
+        square=flows("varentropy"),
+        collision=flows("collision"),
     )
 
 
@@ -81,6 +82,7 @@ def plan_coefficients(
         "dout": None if dout is None else view(dout, written.out.shape),
         "slopes": slopes,
         "base": written.log_l if problem.acting else written.lse,
+        "m": written.max_logit if problem.acting else None,
         "dlse": _contiguous(grads.get("lse")),
         "dentropy": _contiguous(grads.get("entropy")),
         "dvarentropy": _contiguous(grads.get("varentropy")),
@@ -103,8 +105,10 @@ def plan_queries(problem: Problem, shared: dict[str, Any], found: dict[str, Tens
     """The sweep over the keys."""
     B, H, Q = problem.rows
     bias, relative = found.get("bias"), found.get("relative")
+    tiles = problem.tiles("queries")
     args = {
         **shared,
+        **problem.columns(tiles),
         "dq": found["q"],
         "dscale": found.get("scale"),
         "dbias": None if bias is None else view(bias, (B, H, Q, problem.keys)),
@@ -116,7 +120,7 @@ def plan_queries(problem: Problem, shared: dict[str, Any], found: dict[str, Tens
     return Launch(
         kernel=queries_backward,
         args=args,
-        tiles=problem.tiles("queries"),
+        tiles=tiles,
         programs=lambda n: B * H * triton.cdiv(Q, n),
     )
 
@@ -155,11 +159,12 @@ def plan_keys(
     """The sweep over the queries."""
     k = problem.call.k
     lanes = k.shape[0] * k.shape[1]
-    made = {"spans": spans, "dk_out": found["k"], "dv_out": found["v"]}
+    tiles = problem.tiles("keys")
+    made = {"spans": spans, "dk_out": found["k"], "dv_out": found["v"], **problem.columns(tiles)}
     return Launch(
         kernel=keys_backward,
         args={**shared, **made, "unsure": marks(problem, tuple(k.shape[:3]))},
-        tiles=problem.tiles("keys"),
+        tiles=tiles,
         programs=lambda n: lanes * triton.cdiv(problem.keys, n),
     )
 

@@ -48,6 +48,7 @@ def plan_forward(problem: Problem) -> tuple[list[Launch], SoftmaxResults]:
     partial = empty_states(problem, splits) if splits > 1 else None
     args = {
         **problem.shared(),
+        **problem.columns(None if decoding else tiles),
         "written": written,
         "unsure": unsure,
         "partial": partial,
@@ -79,6 +80,7 @@ def wanted_of(asked: frozenset[str]) -> int:
 def plan_spread(problem: Problem, args: dict[str, Any]) -> Launch:
     """Sum varentropy about the mean, where that is marked."""
     B, H, Q = problem.rows
+    args = {**args, **problem.columns()}
     names = [name for name in spread.arg_names if name in args]
     return Launch(
         kernel=spread,

@@ -20,6 +20,8 @@ from attentropy.kernels.triton.measured import best_sizes
 
 MAX_ROWS = 256
 """No tile has more rows or columns."""
+DRAW_BITS = 23
+"""Bits of a draw of dropout."""
 
 
 def padded(width: int) -> int:
@@ -29,6 +31,17 @@ def padded(width: int) -> int:
     (16, 64, 128)
     """
     return max(16, 1 << (width - 1).bit_length())
+
+
+def cut_width(width: int) -> tuple[int, int]:
+    """The columns of a head as two tiles, each a power of two: the second is smaller, or 0.
+
+    >>> cut_width(96), cut_width(64), cut_width(40), cut_width(100)
+    ((64, 32), (64, 0), (32, 16), (128, 0))
+    """
+    whole = padded(width)
+    tail = padded(max(1, width - whole // 2))
+    return (whole // 2, tail) if tail < whole // 2 else (whole, 0)
 
 
 def signed(word: int) -> int:
@@ -87,7 +100,7 @@ class Problem:
 
     def again(self) -> dict[str, object]:
         """The arguments of a second launch, which does what is not finite once more."""
-        return {"SAFE": True, "PRECISION": "ieee"}
+        return {"SAFE": True, "PRECISION": "ieee", **self.columns()}
 
     def tiles(self, kernel: str) -> TileSizes:
         """The tile sizes of a kernel for this call."""
@@ -106,8 +119,8 @@ class Problem:
 
     @property
     def width(self) -> int:
-        """The padded width that decides the tile sizes."""
-        return padded(max(self.call.q.shape[-1], self.call.v.shape[-1]))
+        """The columns of the tiles of a head, which decide the tile sizes."""
+        return max(sum(cut_width(x.shape[-1])) for x in (self.call.q, self.call.v))
 
     def shared(self) -> dict[str, object]:
         """The arguments that the kernels with tiles have in common."""
@@ -122,11 +135,24 @@ class Problem:
             "key_heads": k.shape[1],
             "D": q.shape[-1],
             "DV": v.shape[-1],
-            "BLOCK_D": padded(q.shape[-1]),
-            "BLOCK_V": padded(v.shape[-1]),
             "PRECISION": self.precision,
             "SAFE": False,
         }
+
+    def columns(self, tiles: TileSizes | None = None) -> dict[str, object]:
+        """The columns of the heads as tiles: cut in two where that wastes no products.
+
+        Args:
+            tiles: of the kernel; where it takes some columns after the others, or none are
+                given, heads are one tile.
+        """
+        widths = {"D": self.call.q.shape[-1], "V": self.call.v.shape[-1]}
+        whole = tiles is None or tiles.part > 0
+        made: dict[str, object] = {}
+        for name, width in widths.items():
+            block, tail = (padded(width), 0) if whole else cut_width(width)
+            made |= {f"BLOCK_{name}": block, f"TAIL_{name}": tail}
+        return made
 
     def terms(self) -> LogitTerms:
         """What turns scores into final logits."""
@@ -157,8 +183,10 @@ class Problem:
         if not rate:
             return None
         word = 0 if seed is None else int(seed)
-        threshold = math.ceil(rate * 2**23 - 0.5)
-        return Drop(signed(word), signed(word >> 32), threshold, 1 / (1 - rate))
+        threshold = math.ceil(rate * 2**DRAW_BITS - 0.5)
+        # a threshold that no draw reaches is one bit too long for the kernels
+        gain = 1 / (1 - rate) if threshold < 2**DRAW_BITS else 0.0
+        return Drop(signed(word), signed(word >> 32), threshold, gain)
 
     @staticmethod
     def heads(tensor: Tensor) -> View:

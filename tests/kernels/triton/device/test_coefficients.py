@@ -7,9 +7,15 @@ import torch
 
 from attentropy.kernels.packing import INPUTS
 from attentropy.kernels.softmax_results import FLOWING, SoftmaxResults
+from attentropy.kernels.triton.device.views import SLOPE_KINDS
 from attentropy.kernels.triton.plan_backward import plan_backward
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.problems import problem, tensors
+
+
+def kind(slopes, name, queries):
+    """One kind of number of all rows [B,H,Q], out of the blocks in which they lie."""
+    return slopes.ptr[..., SLOPE_KINDS.index(name), :].flatten(2)[..., :queries]
 
 
 @interpreted
@@ -51,11 +57,10 @@ def test_the_shift_of_every_row(flowing):
         made["square"] = grads["varentropy"] * math.log(2) ** 2
     if "collision" in flowing:
         made["collision"] = 2 * grads["collision"]
-    for name in ("shift", "level", "linear", "square", "collision"):
-        found = getattr(slopes, name)
-        assert (found is None) == (name not in made)
-        if name in made:
-            torch.testing.assert_close(found, made[name], atol=1e-5, rtol=1e-5, msg=name)
+    for name in ("linear", "square", "collision"):
+        assert getattr(slopes, name) == (1 if name in made else None)
+    for name, numbers in made.items():
+        torch.testing.assert_close(kind(slopes, name, 21), numbers, atol=1e-5, rtol=1e-5, msg=name)
 
 
 @interpreted
@@ -67,5 +72,7 @@ def test_the_level_is_that_of_what_is_left_when_the_maximum_is_off():
     )  # fmt: skip
     launches, _ = plan_backward(made, written, {}, dict.fromkeys(INPUTS, False))
     launches[0].start()
-    level = launches[0].args["slopes"].level
+    slopes = launches[0].args["slopes"]
+    level = kind(slopes, "level", 21)
     torch.testing.assert_close(level, written.log_l / math.log(2), atol=1e-5, rtol=1e-5)
+    assert torch.equal(kind(slopes, "m", 21), written.max_logit)

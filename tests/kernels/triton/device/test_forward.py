@@ -33,6 +33,20 @@ def test_rows_are_those_of_the_reference(sizes, hides):
 
 
 @interpreted
+@pytest.mark.parametrize(("width", "value_width"), [(40, 24), (24, 40), (40, 40)])
+def test_heads_of_two_tiles_are_those_of_the_reference(width, value_width):
+    hi = (torch.arange(37) + 17).int().view(1, 1, 37)
+    drawn = tensors(37, 53, heads=4, key_heads=2, width=width, value_width=value_width)
+    drawn[2][0, 0, 50, value_width - 1] = torch.nan
+    made = problem(*drawn, hi=hi)
+    got, want = launched(made, SIZES[0]), reference.attend(made.call)
+    for name in ("out", "entropy", "varentropy", "lse", "max_logit", "collision"):
+        x, y = getattr(got, name), getattr(want, name)
+        torch.testing.assert_close(x, y, atol=1e-5, rtol=2e-5, msg=name, equal_nan=True)
+    assert torch.equal(got.argmax, want.argmax)
+
+
+@interpreted
 def test_the_second_launch_mends_what_a_hidden_nan_spoiled():
     q, k, v = tensors(37, 53)
     v[0, 0, 50] = torch.nan

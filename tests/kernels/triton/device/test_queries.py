@@ -15,9 +15,9 @@ DRAWN = torch.Generator().manual_seed(7)
 SIZES = [TileSizes(16, 16, 4, 1), TileSizes(32, 16, 4, 1, part=16)]
 
 
-def prepared(terms, names):
+def prepared(terms, names, *, width=20, value_width=6):
     """Launches, where they write, and the gradients that autograd has of the reference."""
-    q, k, v = tensors(21, 35, width=20)
+    q, k, v = tensors(21, 35, width=width, value_width=value_width)
     made = problem(q, k, v, **terms)
     leaves = {n: getattr(made.call, n).detach().requires_grad_() for n in names}
     rows = reference.attend(made.call._replace(**leaves))
@@ -27,6 +27,19 @@ def prepared(terms, names):
     held = SoftmaxResults(*(getattr(rows, n).detach() for n in SoftmaxResults._fields))
     launches, found = plan_backward(made, held, grads, {n: n in names for n in INPUTS})
     return launches, found, dict(zip(names, want, strict=True))
+
+
+@interpreted
+@pytest.mark.parametrize(("width", "value_width"), [(40, 24), (24, 40)])
+def test_heads_of_two_tiles_have_the_gradients_of_the_reference(width, value_width):
+    terms = {"scale": torch.rand(1, 2, 21, generator=DRAWN) / 4}
+    terms["hi"] = (torch.arange(21) + 10).int().view(1, 1, 21)
+    names = ("q", "scale", "k", "v")
+    launches, found, want = prepared(terms, names, width=width, value_width=value_width)
+    for one in launches:
+        one.start_with(SIZES[0])
+    for name in names:
+        torch.testing.assert_close(found[name], want[name], atol=4e-5, rtol=1e-4, msg=name)
 
 
 @interpreted

@@ -6,7 +6,7 @@ python -m attentropy.kernels.triton.ahead.roofline     # the table of docs/gpu.m
 from dataclasses import dataclass
 
 from attentropy.kernels.triton.ahead.model.cards import CARDS
-from attentropy.kernels.triton.configs import HALF, TileSizes
+from attentropy.kernels.triton.configs import HALF, WIDTHS, TileSizes
 from attentropy.kernels.triton.plan_forward import STATE_NUMBERS, cut, lean_share
 
 ROW_STATISTICS_BYTES = 6 * 4 + 8
@@ -144,8 +144,8 @@ def markdown() -> str:
     first = "| kernel | width | block x tile | Tflop | GB | flop/byte | GB by blocks | statistics"
     lines = [f"{first} | {' | '.join(names)} |", "|---" * (8 + len(names)) + "|"]
     for kernel in PASSES:
-        for width, tiles in HALF[kernel][80].items():
-            lines.append(_row(kernel, CallShape(width=width), tiles))
+        for width in WIDTHS:
+            lines.append(_row(kernel, CallShape(width=width), HALF[kernel][80][width]))
     return "\n".join(lines)
 
 

@@ -14,22 +14,30 @@ import triton.language as tl
 
 from attentropy.kernels.triton.device.logits import LN2, LOG2E
 from attentropy.kernels.triton.device.state import FLOOR
+from attentropy.kernels.triton.device.views import SLOPE_KINDS, SLOPE_ROWS
+
+ROWS = tl.constexpr(SLOPE_ROWS)
+STEP = tl.constexpr(SLOPE_ROWS * len(SLOPE_KINDS))
+SHIFT, LEVEL, MAX, LINEAR, SQUARE, COLLISION = (
+    tl.constexpr(SLOPE_ROWS * n) for n in range(len(SLOPE_KINDS))
+)
 
 
 @triton.jit
 def coefficients(
-    out, dout, slopes, base, dlse, dentropy, dvarentropy, dcollision, entropy, varentropy,
+    out, dout, slopes, base, m, dlse, dentropy, dvarentropy, dcollision, entropy, varentropy,
     collision, heads, queries, total,
     DV: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: BLOCK rows out of the `total` rows of [B,H,Q]. Statistics are contiguous.
 
     Numbers are written in the units in which `slope_of` takes them, once for all tiles. `base` is
-    lse where logits are raw, and else log l.
+    lse where logits are raw, and else log l; `m` is None where it is not needed.
     """
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     alive = rows < total
     i, h, b = rows % queries, rows // queries % heads, rows // queries // heads
+    into = slopes.ptr + (b * heads + h) * slopes.blocks * STEP + slope_steps(i)
     shift = tl.zeros((BLOCK,), tl.float32)
     if dout is not None:
         d = tl.arange(0, BLOCK_V)
@@ -50,17 +58,26 @@ def coefficients(
         spread = tl.load(varentropy + rows, mask=alive, other=0.0)
         shift += dv * (spread - mean * (mean + 2))
         linear += 2 * dv * (1 + mean)
-        tl.store(slopes.square + rows, dv * (LN2 * LN2), mask=alive)
+        tl.store(into + SQUARE, dv * (LN2 * LN2), mask=alive)
     if slopes.linear is not None:
-        tl.store(slopes.linear + rows, linear * LN2, mask=alive)
+        tl.store(into + LINEAR, linear * LN2, mask=alive)
     if dlse is not None:
         shift -= tl.load(dlse + rows, mask=alive, other=0.0)
     if dcollision is not None:
         dc = 2 * tl.load(dcollision + rows, mask=alive, other=0.0)
         shift += dc * tl.load(collision + rows, mask=alive, other=0.0)
-        tl.store(slopes.collision + rows, dc, mask=alive)
-    tl.store(slopes.shift + rows, shift, mask=alive)
-    tl.store(slopes.level + rows, tl.load(base + rows, mask=alive, other=0.0) * LOG2E, mask=alive)
+        tl.store(into + COLLISION, dc, mask=alive)
+    tl.store(into + SHIFT, shift, mask=alive)
+    level = tl.load(base + rows, mask=alive, other=0.0) * LOG2E
+    tl.store(into + LEVEL, level, mask=alive)
+    if m is not None:
+        tl.store(into + MAX, tl.load(m + rows, mask=alive, other=0.0), mask=alive)
+
+
+@triton.jit
+def slope_steps(i):
+    """From the first row of a head to row i, as `Slopes` has them."""
+    return i // ROWS * STEP + i % ROWS
 
 
 @triton.jit
@@ -72,22 +89,26 @@ def fetch(ptr, alive, EDGE: tl.constexpr):
 
 
 @triton.jit
-def load_slopes(slopes, rows, alive, terms, EDGE: tl.constexpr):
-    """The coefficients of rows, shaped as `rows`; a dead row, under EDGE, gets zeros."""
-    shift = fetch(slopes.shift + rows, alive, EDGE)
+def load_slopes(slopes, lane, first, i, alive, terms, EDGE: tl.constexpr):
+    """The coefficients of rows first + i of head `lane` of all, shaped as i.
+
+    `first` is a multiple of ROWS. A dead row, under EDGE, gets zeros.
+    """
+    at = slopes.ptr + (lane * slopes.blocks + first // ROWS) * STEP + slope_steps(i)
+    shift = fetch(at + SHIFT, alive, EDGE)
+    level = fetch(at + LEVEL, alive, EDGE)
     m = tl.zeros_like(shift)
-    level = fetch(slopes.level + rows, alive, EDGE)
     if terms.raw is None:
-        m = fetch(slopes.m + rows, alive, EDGE)
+        m = fetch(at + MAX, alive, EDGE)
     linear = tl.zeros_like(shift)
     if slopes.linear is not None:
-        linear = fetch(slopes.linear + rows, alive, EDGE)
+        linear = fetch(at + LINEAR, alive, EDGE)
     square = tl.zeros_like(shift)
     if slopes.square is not None:
-        square = fetch(slopes.square + rows, alive, EDGE)
+        square = fetch(at + SQUARE, alive, EDGE)
     dc = tl.zeros_like(shift)
     if slopes.collision is not None:
-        dc = fetch(slopes.collision + rows, alive, EDGE)
+        dc = fetch(at + COLLISION, alive, EDGE)
     return m, level, shift, linear, square, dc
 
 

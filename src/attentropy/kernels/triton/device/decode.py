@@ -32,4 +32,4 @@ def join(
         )  # fmt: skip
         state, alpha, beta = merge(state, (m, l, t, u, c, top))
         acc = acc * alpha[:, None] + part * beta[:, None]
-    finish(state, acc, written, unsure, rows, alive, DV, BLOCK_V, WANTED)
+    finish(state, (acc, None), written, unsure, rows, alive, DV, BLOCK_V, WANTED)

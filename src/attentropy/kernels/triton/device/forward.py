@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from attentropy.kernels.triton.device.dropout import gains
+from attentropy.kernels.triton.device.dropout import stays
 from attentropy.kernels.triton.device.logits import HIDDEN, LOG2E, final, size_of
 from attentropy.kernels.triton.device.state import (
     ARGMAX,
@@ -25,21 +25,28 @@ from attentropy.kernels.triton.device.state import (
 )
 from attentropy.kernels.triton.device.tiles import (
     add_seen,
-    dot,
+    dot_pair,
     load,
-    load_next,
+    load_next_pair,
+    load_pair,
     narrow,
+    places_pair,
     product,
-    spoiled,
+    scores,
+    store_pair,
+    times,
     walk,
+    zero_pair,
 )
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
 
 @triton.jit
 def sweep(
-    state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, begin, end, skip, gap,
+    state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop,
+    begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, WANTED: tl.constexpr,
     SAFE: tl.constexpr, PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -59,8 +66,8 @@ def sweep(
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
         else:
-            k_tile = load_next(k, theirs, k_at, k_steps, D, BLOCK_D, EDGE)
-            x = dot(q_tile, tl.trans(k_tile), PRECISION)
+            k_tile = load_next_pair(k, theirs, k_at, k_steps, D, BLOCK_D, TAIL_D, EDGE)
+            x = scores(q_tile, k_tile, PRECISION)
         if EDGE and not SAFE:
             x *= sign_of(row, terms)
         s, seen, _ = final(x, row, j, terms, EDGE)
@@ -70,14 +77,16 @@ def sweep(
         else:
             p, alpha, state = absorb(state, s, seen, first, unit, WANTED, HIDES)
         if drop is not None:
-            p *= gains(drop, row[0], row[1], row[2], first, TILE)
+            p = tl.where(stays(drop, row[0], row[1], row[2], first, TILE), p, 0.0)
         if SAFE:
-            acc = acc * alpha[:, None]
             p = narrow(p, v.ptr.dtype.element_ty)
-            acc = add_seen(acc, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
+            total = acc[0] * alpha[:, None]
+            total = add_seen(total, p, seen, v, row[0], hk, first, terms.keys, DV, BLOCK_V)
+            acc = (total, None)
         else:
-            v_tile = load_next(v, theirs, v_at, v_steps, DV, BLOCK_V, EDGE)
-            acc = dot(narrow(p, v_tile.dtype), v_tile, PRECISION, acc * alpha)
+            v_tile = load_next_pair(v, theirs, v_at, v_steps, DV, BLOCK_V, TAIL_V, EDGE)
+            p = narrow(p, v.ptr.dtype.element_ty)
+            acc = dot_pair(p, v_tile, PRECISION, times(acc, alpha))
         if not EDGE:
             k_at += TILE * k.i
             v_at += TILE * v.i
@@ -164,10 +173,7 @@ def finish(
         tl.store(written.collision + rows, collision, mask=alive)
     if ARGMAX & WANTED:
         tl.store(written.argmax + rows, state[5].to(tl.int64), mask=alive)
-    d = tl.arange(0, BLOCK_V)
-    out = narrow(acc * inverse[:, None], written.out.dtype.element_ty)
-    tl.store(written.out + rows[:, None] * DV + d[None, :], out, mask=alive[:, None] & (d < DV))
-    bad = bad | spoiled(out.to(tl.float32))
+    bad = bad | store_pair(written.out, times(acc, inverse[:, None]), rows, alive, DV)
     marks = tl.where(bad, NOT_FINITE, 0)
     if VARENTROPY & WANTED:
         marks = tl.where(lost & ~bad, SPREAD_OUT, marks)
@@ -195,6 +201,7 @@ def keep(
 def forward(
     q, k, v, terms, drop, written, unsure, partial, heads, key_heads, share, splits,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     PACK: tl.constexpr, PRECISION: tl.constexpr, WANTED: tl.constexpr, SAFE: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
@@ -224,10 +231,10 @@ def forward(
         alive = alive & ((tl.load(unsure + rows, mask=alive, other=0) & NOT_FINITE) > 0)
     row = load_row(terms, b, h[:, None], i[:, None], alive[:, None])
     ours = (b, h, i.to(tl.int64), alive)
-    q_tile = load(q, ours, D, BLOCK_D, True)
+    q_tile = load_pair(places_pair(q, ours, BLOCK_D, TAIL_D), alive, D, True)
     size = size_of(row, terms)
 
-    acc = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    acc = zero_pair(BLOCK, BLOCK_V, TAIL_V)
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     begin, end = tl.maximum(begin, split * share), tl.minimum(end, (split + 1) * share)
     whole = tl.minimum(tl.maximum(whole, begin), end)
@@ -244,22 +251,28 @@ def forward(
     else:
         state = empty(BLOCK, WANTED)
         state, acc = sweep(
-            state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, WANTED, SAFE, PART, False,
+            state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop,
+            whole, rest, end, 0, D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V,
+            BLOCK, TILE, PRECISION, WANTED, SAFE, PART, False,
         )  # fmt: skip
     state, acc = sweep(
-        state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop, begin, end, whole,
-        rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, WANTED, SAFE, PART, True,
+        state, acc, q, ours, q_tile, k, v, hk, row, unit, terms, drop,
+        begin, end, whole, rest - whole, D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V,
+        BLOCK, TILE, PRECISION, WANTED, SAFE, PART, True,
     )  # fmt: skip
     if not SAFE:
         top = tl.full((BLOCK,), -1, tl.int32)
         if ARGMAX & WANTED:
-            top = loudest_key(state, q, ours, k, hk, row, terms, D, BLOCK_D, BLOCK, TILE)
+            top = loudest_key(
+                state, q, ours, k, hk, row, terms,
+                D, BLOCK_D if TAIL_D == 0 else 2 * BLOCK_D, BLOCK, TILE,
+            )  # fmt: skip
         size = tl.sum(size + tl.zeros((BLOCK, 1), tl.float32), 1)
         (m, l, t, u, c), peak = settle(state, size, unit)
-        state, acc = (m, l, t, u, c, top), acc / peak[:, None]
+        state, acc = (m, l, t, u, c, top), times(acc, 1 / peak[:, None])
+    if drop is not None:
+        acc = times(acc, drop.gain)
     if partial is None:
         finish(state, acc, written, unsure, rows, alive, DV, BLOCK_V, WANTED)
     else:
-        keep(state, acc, partial, rows * splits + split, alive, DV, BLOCK_V, WANTED)
+        keep(state, acc[0], partial, rows * splits + split, alive, DV, BLOCK_V, WANTED)

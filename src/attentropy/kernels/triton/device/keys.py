@@ -12,13 +12,16 @@ from attentropy.kernels.triton.device.dropout import gains
 from attentropy.kernels.triton.device.logits import LOG2E, final
 from attentropy.kernels.triton.device.tiles import (
     add_seen,
-    dot,
-    load,
-    load_at,
+    dot_pair,
+    load_pair,
+    moved,
     narrow,
-    places,
+    places_pair,
     product,
-    spoiled,
+    scores,
+    store_pair,
+    times,
+    zero_pair,
 )
 from attentropy.kernels.triton.device.visibility import along, load_row, query_span
 
@@ -28,6 +31,7 @@ def sweep(
     dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop, slopes, heads,
     begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr, SAFE: tl.constexpr,
     PART: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
@@ -40,8 +44,8 @@ def sweep(
     CLAMP: tl.constexpr = GUARD or ((terms.lo is None) and (terms.hi is None))
     ONE: tl.constexpr = (terms.scale.h is None) and (terms.scale.i is None)
     start = (begin + tl.arange(0, TILE)).to(tl.int64)
-    q_at = places(q, (b, h, start, start >= 0), tl.arange(0, BLOCK_D))
-    do_at = places(dout, (b, h, start, start >= 0), tl.arange(0, BLOCK_V))
+    q_at = places_pair(q, (b, h, start, start >= 0), BLOCK_D, TAIL_D)
+    do_at = places_pair(dout, (b, h, start, start >= 0), BLOCK_V, TAIL_V)
     for step in range(begin, end - gap, TILE):
         at = step + tl.where(step >= skip, gap, 0) if EDGE else step
         r = at + tl.arange(0, TILE)
@@ -49,20 +53,20 @@ def sweep(
         i = r[None, :]
         theirs = (b, h, r.to(tl.int64), alive)
         if EDGE:
-            q_at = places(q, theirs, tl.arange(0, BLOCK_D))
-            do_at = places(dout, theirs, tl.arange(0, BLOCK_V))
+            q_at = places_pair(q, theirs, BLOCK_D, TAIL_D)
+            do_at = places_pair(dout, theirs, BLOCK_V, TAIL_V)
         if PART:
             x = product(k, ours, q, theirs, BLOCK, TILE, D, PART, PRECISION)
             dp = product(v, ours, dout, theirs, BLOCK, TILE, DV, PART, PRECISION)
         else:
-            q_tile = load_at(q_at, alive, D, EDGE)
-            do_tile = load_at(do_at, alive, DV, EDGE)
-            x = dot(k_tile, tl.trans(q_tile), PRECISION)
-            dp = dot(v_tile, tl.trans(do_tile), PRECISION)
+            q_tile = load_pair(q_at, alive, D, EDGE)
+            do_tile = load_pair(do_at, alive, DV, EDGE)
+            x = scores(k_tile, q_tile, PRECISION)
+            dp = scores(v_tile, do_tile, PRECISION)
         row = load_row(terms, b, h, i, alive[None, :])
         unit = row[4] * LOG2E
-        rows = (b * heads + h) * terms.queries + i
-        row_slopes = load_slopes(slopes, rows, alive[None, :], terms, EDGE)
+        place = tl.arange(0, TILE)[None, :]
+        row_slopes = load_slopes(slopes, b * heads + h, at, place, alive[None, :], terms, EDGE)
         s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             gain = tl.trans(gains(drop, b, h, r[:, None], first, BLOCK))
@@ -73,20 +77,20 @@ def sweep(
         if not ONE:
             ds *= row[4]
         dx = narrow(ds * damp, q.ptr.dtype.element_ty)
+        p = narrow(p, dout.ptr.dtype.element_ty)
         if SAFE:
-            p = narrow(p, dout.ptr.dtype.element_ty)
-            dv = add_seen(dv, p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V)
-            dk = add_seen(dk, dx, seen, q, b, h, at, terms.queries, D, BLOCK_D)
+            dv = (add_seen(dv[0], p, seen, dout, b, h, at, terms.queries, DV, BLOCK_V), None)
+            dk = (add_seen(dk[0], dx, seen, q, b, h, at, terms.queries, D, BLOCK_D), None)
         else:
             if PART:
-                do_tile = load_at(do_at, alive, DV, EDGE)
-            dv = dot(narrow(p, do_tile.dtype), do_tile, PRECISION, dv)
+                do_tile = load_pair(do_at, alive, DV, EDGE)
+            dv = dot_pair(p, do_tile, PRECISION, dv)
             if PART:
-                q_tile = load_at(q_at, alive, D, EDGE)
-            dk = dot(dx, q_tile, PRECISION, dk)
+                q_tile = load_pair(q_at, alive, D, EDGE)
+            dk = dot_pair(dx, q_tile, PRECISION, dk)
         if not EDGE:
-            q_at += TILE * q.i
-            do_at += TILE * dout.i
+            q_at = moved(q_at, TILE * q.i)
+            do_at = moved(do_at, TILE * dout.i)
     return dk, dv
 
 
@@ -94,6 +98,7 @@ def sweep(
 def keys_backward(
     q, k, v, dout, terms, drop, slopes, spans, dk_out, dv_out, unsure, heads, key_heads,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     PRECISION: tl.constexpr, SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     PART: tl.constexpr,
 ):  # fmt: skip
@@ -111,16 +116,15 @@ def keys_backward(
     inside = key < terms.keys
     j = key[:, None]
     ours = (b, hk, key.to(tl.int64), inside)
-    k_tile = load(k, ours, D, BLOCK_D, True)
-    v_tile = load(v, ours, DV, BLOCK_V, True)
+    k_tile = load_pair(places_pair(k, ours, BLOCK_D, TAIL_D), inside, D, True)
+    v_tile = load_pair(places_pair(v, ours, BLOCK_V, TAIL_V), inside, DV, True)
 
     rows = (b * key_heads + hk) * terms.keys + key
     again = 1
     if SAFE:
         again = tl.max(tl.load(unsure + rows, mask=inside, other=0).to(tl.int32), 0)
         inside = inside & (tl.where(inside, again, 0) > 0)
-    dk = tl.zeros((BLOCK, BLOCK_D), tl.float32)
-    dv = tl.zeros((BLOCK, BLOCK_V), tl.float32)
+    dk, dv = zero_pair(BLOCK, BLOCK_D, TAIL_D), zero_pair(BLOCK, BLOCK_V, TAIL_V)
     for member in range(0, group):
         h = hk * group + member
         begin, whole, rest, end = query_span(terms, spans, b, h, first, TILE, BLOCK)
@@ -128,22 +132,17 @@ def keys_backward(
             rest, end = whole, tl.where(again > 0, end, begin)
         else:
             dk, dv = sweep(
-                dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop,
-                slopes, heads, whole, rest, end, 0,
-                D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, PART, False,
+                dk, dv, q, dout, k, v, ours, k_tile, v_tile,
+                b, h, first, j, terms, drop, slopes, heads, whole, rest, end, 0,
+                D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V, BLOCK, TILE, PRECISION, SAFE, PART, False,
             )  # fmt: skip
         dk, dv = sweep(
-            dk, dv, q, dout, k, v, ours, k_tile, v_tile, b, h, first, j, terms, drop,
-            slopes, heads, begin, end, whole, rest - whole,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SAFE, PART, True,
+            dk, dv, q, dout, k, v, ours, k_tile, v_tile,
+            b, h, first, j, terms, drop, slopes, heads, begin, end, whole, rest - whole,
+            D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V, BLOCK, TILE, PRECISION, SAFE, PART, True,
         )  # fmt: skip
     if (terms.scale.h is None) and (terms.scale.i is None):
-        dk *= tl.load(along(terms.scale, b, hk, 0)).to(tl.float32)
-    dk, dv = narrow(dk, dk_out.dtype.element_ty), narrow(dv, dv_out.dtype.element_ty)
-    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_V)
-    kept = inside[:, None]
-    tl.store(dk_out + rows[:, None] * D + d[None, :], dk, mask=kept & (d < D)[None, :])
-    tl.store(dv_out + rows[:, None] * DV + e[None, :], dv, mask=kept & (e < DV)[None, :])
+        dk = times(dk, tl.load(along(terms.scale, b, hk, 0)).to(tl.float32))
+    bad = store_pair(dk_out, dk, rows, inside, D) | store_pair(dv_out, dv, rows, inside, DV)
     if (unsure is not None) and not SAFE:
-        bad = spoiled(dk.to(tl.float32)) | spoiled(dv.to(tl.float32))
         tl.store(unsure + rows, bad.to(tl.int8), mask=inside)

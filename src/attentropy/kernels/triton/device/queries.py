@@ -12,13 +12,16 @@ from attentropy.kernels.triton.device.dropout import gains
 from attentropy.kernels.triton.device.logits import LOG2E, final, relative_at
 from attentropy.kernels.triton.device.tiles import (
     add_seen,
-    dot,
-    load,
-    load_at,
+    dot_pair,
+    load_pair,
+    moved,
     narrow,
-    places,
+    places_pair,
     product,
-    spoiled,
+    scores,
+    store_pair,
+    times,
+    zero_pair,
 )
 from attentropy.kernels.triton.device.visibility import key_span, load_row
 
@@ -44,9 +47,10 @@ def add_bias(dbias, ds, seen, row, j, SPREAD_I: tl.constexpr, SPREAD_J: tl.const
 
 @triton.jit
 def sweep(
-    g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
-    dbias, drelative, begin, end, skip, gap,
+    g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop,
+    slopes, row_slopes, dbias, drelative, begin, end, skip, gap,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
     SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr, SAFE: tl.constexpr,
     PART: tl.constexpr, EDGE: tl.constexpr,
@@ -60,8 +64,8 @@ def sweep(
     CLAMP: tl.constexpr = GUARD or (drelative is not None) or (not MENDED)
     unit = row[4] * LOG2E
     start = (begin + tl.arange(0, TILE)).to(tl.int64)
-    k_at = places(k, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_D))
-    v_at = places(v, (row[0], hk, start, start >= 0), tl.arange(0, BLOCK_V))
+    k_at = places_pair(k, (row[0], hk, start, start >= 0), BLOCK_D, TAIL_D)
+    v_at = places_pair(v, (row[0], hk, start, start >= 0), BLOCK_V, TAIL_V)
     for step in range(begin, end - gap, TILE):
         first = step + tl.where(step >= skip, gap, 0) if EDGE else step
         key = first + tl.arange(0, TILE)
@@ -69,16 +73,16 @@ def sweep(
         j = key[None, :]
         theirs = (row[0], hk, key.to(tl.int64), inside)
         if EDGE:
-            k_at = places(k, theirs, tl.arange(0, BLOCK_D))
-            v_at = places(v, theirs, tl.arange(0, BLOCK_V))
+            k_at = places_pair(k, theirs, BLOCK_D, TAIL_D)
+            v_at = places_pair(v, theirs, BLOCK_V, TAIL_V)
         if PART:
             x = product(q, ours, k, theirs, BLOCK, TILE, D, PART, PRECISION)
             dp = product(dout, ours, v, theirs, BLOCK, TILE, DV, PART, PRECISION)
         else:
-            k_tile = load_at(k_at, inside, D, EDGE)
-            v_tile = load_at(v_at, inside, DV, EDGE)
-            x = dot(q_tile, tl.trans(k_tile), PRECISION)
-            dp = dot(do_tile, tl.trans(v_tile), PRECISION)
+            k_tile = load_pair(k_at, inside, D, EDGE)
+            v_tile = load_pair(v_at, inside, DV, EDGE)
+            x = scores(q_tile, k_tile, PRECISION)
+            dp = scores(do_tile, v_tile, PRECISION)
         s, seen, damp = final(x, row, j, terms, EDGE)
         if drop is not None:
             dp *= gains(drop, row[0], row[1], row[2], first, TILE)
@@ -90,14 +94,14 @@ def sweep(
             tl.atomic_add(relative_at(drelative, row[1], d), ds, mask=seen, sem="relaxed")
         dx = narrow(ds * damp, k.ptr.dtype.element_ty)
         if SAFE:
-            g = add_seen(g, dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D)
+            g = (add_seen(g[0], dx, seen, k, row[0], hk, first, terms.keys, D, BLOCK_D), None)
         else:
             if PART:
-                k_tile = load_at(k_at, inside, D, EDGE)
-            g = dot(dx, k_tile, PRECISION, g)
+                k_tile = load_pair(k_at, inside, D, EDGE)
+            g = dot_pair(dx, k_tile, PRECISION, g)
         if not EDGE:
-            k_at += TILE * k.i
-            v_at += TILE * v.i
+            k_at = moved(k_at, TILE * k.i)
+            v_at = moved(v_at, TILE * v.i)
     return g
 
 
@@ -105,6 +109,7 @@ def sweep(
 def queries_backward(
     q, k, v, dout, terms, drop, slopes, dq, dscale, dbias, drelative, unsure, heads, key_heads,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
+    TAIL_D: tl.constexpr, TAIL_V: tl.constexpr,
     PRECISION: tl.constexpr, SPREAD_I: tl.constexpr, SPREAD_J: tl.constexpr,
     SAFE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
@@ -124,33 +129,37 @@ def queries_backward(
     if SAFE:
         alive = alive & (tl.load(unsure + rows, mask=alive, other=0) > 0)
     row = load_row(terms, b, h, r[:, None], alive[:, None])
-    row_slopes = load_slopes(slopes, rows[:, None], alive[:, None], terms, True)
+    row_slopes = load_slopes(slopes, b * heads + h, 0, r[:, None], alive[:, None], terms, True)
     ours = (b, h, r.to(tl.int64), alive)
-    q_tile = load(q, ours, D, BLOCK_D, True)
-    do_tile = load(dout, ours, DV, BLOCK_V, True)
+    q_at = places_pair(q, ours, BLOCK_D, TAIL_D)
+    q_tile = load_pair(q_at, alive, D, True)
+    do_tile = load_pair(places_pair(dout, ours, BLOCK_V, TAIL_V), alive, DV, True)
 
-    g = tl.zeros((BLOCK, BLOCK_D), tl.float32)
+    g = zero_pair(BLOCK, BLOCK_D, TAIL_D)
     begin, whole, rest, end = key_span(row, terms.keys, TILE)
     if SAFE:
         rest = whole
     else:
         g = sweep(
-            g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes,
-            dbias, drelative, whole, rest, end, 0,
-            D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, PART, False,
+            g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop,
+            slopes, row_slopes, dbias, drelative, whole, rest, end, 0,
+            D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J,
+            SAFE, PART, False,
         )  # fmt: skip
     g = sweep(
-        g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop, slopes, row_slopes, dbias,
-        drelative, begin, end, whole, rest - whole,
-        D, DV, BLOCK_D, BLOCK_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J, SAFE, PART, True,
+        g, q, dout, ours, q_tile, do_tile, k, v, hk, row, terms, drop,
+        slopes, row_slopes, dbias, drelative, begin, end, whole, rest - whole,
+        D, DV, BLOCK_D, BLOCK_V, TAIL_D, TAIL_V, BLOCK, TILE, PRECISION, SPREAD_I, SPREAD_J,
+        SAFE, PART, True,
     )  # fmt: skip
 
-    d = tl.arange(0, BLOCK_D)
     if dscale is not None:
         if PART:
-            q_tile = load(q, ours, D, BLOCK_D, True)
-        tl.store(dscale + rows, tl.sum(q_tile.to(tl.float32) * g, 1), mask=alive)
-    g = narrow(g * row[4], dq.dtype.element_ty)
-    tl.store(dq + rows[:, None] * D + d[None, :], g, mask=alive[:, None] & (d < D)[None, :])
+            q_tile = load_pair(q_at, alive, D, True)
+        turned = tl.sum(q_tile[0].to(tl.float32) * g[0], 1)
+        if TAIL_D:
+            turned += tl.sum(q_tile[1].to(tl.float32) * g[1], 1)
+        tl.store(dscale + rows, turned, mask=alive)
+    bad = store_pair(dq, times(g, row[4]), rows, alive, D)
     if (unsure is not None) and not SAFE:
-        tl.store(unsure + rows, spoiled(g.to(tl.float32)).to(tl.int8), mask=alive)
+        tl.store(unsure + rows, bad.to(tl.int8), mask=alive)

@@ -2,6 +2,9 @@
 
 Loads are padded to powers of two: with columns beyond the width always, with rows beyond the end
 only under EDGE. Rows are a tuple (b, h, i [N], alive [N]).
+
+A width such as 96 is BLOCK columns and a TAIL of fewer, so that no product is with zeros: a pair of
+tiles, of pointers, or of accumulators, whose second is None without a TAIL.
 """
 
 import triton
@@ -60,6 +63,102 @@ def load_next(at, rows, start, steps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, 
     if EDGE:
         return load(at, rows, WIDTH, BLOCK, True)
     return load_at(start + steps, rows[3], WIDTH, False)
+
+
+@triton.jit
+def places_pair(at, rows, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    """Where the first BLOCK columns of the rows stand, and the TAIL after them."""
+    first = places(at, rows, tl.arange(0, BLOCK))
+    if TAIL:
+        return first, places(at, rows, BLOCK + tl.arange(0, TAIL))
+    return first, None
+
+
+@triton.jit
+def load_pair(ptr, alive, WIDTH: tl.constexpr, EDGE: tl.constexpr):
+    """What stands at a pair of places."""
+    first = load_at(ptr[0], alive, WIDTH, EDGE)
+    if ptr[1] is not None:
+        return first, load_at(ptr[1], alive, WIDTH - ptr[0].shape[1], EDGE)
+    return first, None
+
+
+@triton.jit
+def load_next_pair(
+    at, rows, start, steps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """As `load_next`, a pair of tiles."""
+    first = load_next(at, rows, start, steps, WIDTH, BLOCK, EDGE)
+    if TAIL:
+        d = BLOCK + tl.arange(0, TAIL)
+        if EDGE:
+            return first, load_at(places(at, rows, d), rows[3], WIDTH - BLOCK, True)
+        ROWS: tl.constexpr = steps.shape[0]
+        beyond = (tl.arange(0, ROWS) * at.i)[:, None] + (d * at.j)[None, :]
+        return first, load_at(start + beyond, rows[3], WIDTH - BLOCK, False)
+    return first, None
+
+
+@triton.jit
+def moved(ptr, step):
+    """A pair of pointers that moves on by `step`."""
+    if ptr[1] is not None:
+        return ptr[0] + step, ptr[1] + step
+    return ptr[0] + step, None
+
+
+@triton.jit
+def zero_pair(ROWS: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    """A pair of accumulators."""
+    if TAIL:
+        return tl.zeros((ROWS, BLOCK), tl.float32), tl.zeros((ROWS, TAIL), tl.float32)
+    return tl.zeros((ROWS, BLOCK), tl.float32), None
+
+
+@triton.jit
+def times(pair, factor):
+    """A pair of tiles times a factor."""
+    if pair[1] is not None:
+        return pair[0] * factor, pair[1] * factor
+    return pair[0] * factor, None
+
+
+@triton.jit
+def scores(one, other, PRECISION: tl.constexpr):
+    """The products of the rows of two pairs of tiles."""
+    x = dot(one[0], tl.trans(other[0]), PRECISION)
+    if one[1] is not None:
+        x = dot(one[1], tl.trans(other[1]), PRECISION, x)
+    return x
+
+
+@triton.jit
+def dot_pair(a, pair, PRECISION: tl.constexpr, acc):
+    """acc + a @ a pair of tiles, as a pair."""
+    first = dot(a, pair[0], PRECISION, acc[0])
+    if pair[1] is not None:
+        return first, dot(a, pair[1], PRECISION, acc[1])
+    return first, None
+
+
+@triton.jit
+def store_pair(into, pair, rows, alive, WIDTH: tl.constexpr):
+    """Store a pair of tiles to contiguous rows, narrowed; which rows are not finite."""
+    bad = store_columns(into, pair[0], rows, alive, 0, WIDTH)
+    if pair[1] is not None:
+        bad = bad | store_columns(into, pair[1], rows, alive, pair[0].shape[1], WIDTH)
+    return bad
+
+
+@triton.jit
+def store_columns(into, x, rows, alive, FIRST: tl.constexpr, WIDTH: tl.constexpr):
+    """Store columns from FIRST on to contiguous rows, narrowed; which rows are not finite."""
+    x = narrow(x, into.dtype.element_ty)
+    d = FIRST + tl.arange(0, x.shape[1])
+    kept = alive[:, None] & (d < WIDTH)[None, :]
+    tl.store(into + rows[:, None] * WIDTH + d[None, :], x, mask=kept)
+    return spoiled(x.to(tl.float32))
 
 
 @triton.jit

@@ -88,20 +88,28 @@ class Partial(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Per row of [B,H,Q], contiguous, what the gradient of its logits is made of.
+    """Per row of [B,H,Q], what the gradient of its logits is made of.
 
-    With z = log2 p, ds = p * (dP - shift + z * (linear + square * z) + collision * p); None
-    where a gradient is zero. `level` has units of log 2: log2 p is s - level where nothing is added
-    to scores, with level = lse, and (s - m) - level elsewhere, with level = log l, which keeps the
-    digits that s - lse loses beside a large m.
+    With z = log2 p, ds = p * (dP - shift + z * (linear + square * z) + collision * p). `level` has
+    units of log 2: log2 p is s - level where nothing is added to scores, with level = lse, and
+    (s - m) - level elsewhere, with level = log l, which keeps the digits that s - lse loses beside
+    a large m.
+
+    Numbers of `SLOPE_ROWS` neighbouring rows lie together, one kind of number after the other, in
+    the order of `SLOPE_KINDS`: a tile of rows has all at fixed steps from one pointer. `ptr` is
+    [B,H,blocks,kinds,rows]; `linear`, `square` and `collision` are None where a gradient is zero,
+    and else 1.
     """
 
-    level: Tensor
-    m: Tensor
-    shift: Tensor
-    linear: Tensor | None
-    square: Tensor | None
-    collision: Tensor | None
+    ptr: Tensor
+    blocks: int
+    linear: int | None
+    square: int | None
+    collision: int | None
+
+
+SLOPE_ROWS = 16
+SLOPE_KINDS = ("shift", "level", "m", "linear", "square", "collision")
 
 
 def line(tensor: Tensor, shape: tuple[int, ...]) -> Line:
