@@ -32,7 +32,7 @@ def test_rows_tables_and_conclusion(tmp_path):
     assert sorted(results.values("n")) == [64, 256]
     assert results.where(n=64).over("gain").mean == 0  # log n equals 1/sqrt d at the trained length
     said = words.conclude(results)
-    assert "As training goes on, log n gains at 256 pieces: " in said[-2]
+    assert "As training goes on, log n gains at 256 pieces, in points: " in said[-2]
     assert (tmp_path / "run" / "kept" / "pieces.pt").exists()
 
 

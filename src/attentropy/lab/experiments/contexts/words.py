@@ -242,12 +242,26 @@ def conclude(results: RunResults) -> list[str]:
             f"log n gives {here.mean('gain', n=n):+.2f} ± {here.mean('error', n=n):.2f} back "
             f"(published: {GAINS[times]:+.1f})."
         )
+    lines += [_losses(results, times * trained) for times in (4, 16)]
     lines.append(_course(results, 4 * trained))
-    return [*lines, PUBLISHED]
+    return [*(line for line in lines if line), PUBLISHED]
 
 
 def _levels(results: RunResults, rule: str) -> str:
     return "/".join(f"{s.mean:.1f}" for s in results.where(rule=rule).curve("n", "accuracy")[1])
+
+
+def _losses(results: RunResults, n: int) -> str:
+    """By how much log n lowers the loss at a length, against steps; "" where it was not tested."""
+    here = results.where(n=n)
+    if not len(here):
+        return ""
+    told = ", ".join(
+        f"{here.mean('loss', rule=PLAIN, steps=s) - here.mean('loss', rule=LOG, steps=s):.2f} "
+        f"after {s} steps"
+        for s in sorted(here.values("steps"))
+    )
+    return f"As training goes on, log n lowers the loss at {n} pieces, in nats, by {told}."
 
 
 def _course(results: RunResults, n: int) -> str:
@@ -255,10 +269,10 @@ def _course(results: RunResults, n: int) -> str:
     steps, gains = results.where(n=n).curve("steps", "gain")
     said = ", ".join(f"{g.mean:+.2f} after {s} steps" for s, g in zip(steps, gains, strict=True))
     return (
-        f"As training goes on, log n gains at {n} pieces: {said}. No figure here is extrapolated. "
-        "The model of the author's published code has 24 layers of width 768, a hundred times the "
-        "parameters, and learned from far more text: whether the curve would reach the published "
-        "gain is not known from this run."
+        f"As training goes on, log n gains at {n} pieces, in points: {said}. No figure here is "
+        "extrapolated. The model of the author's published code has 24 layers of width 768, a "
+        "hundred times the parameters, and learned from far more text: whether the curve would "
+        "reach the published gain is not known from this run."
     )
 
 
