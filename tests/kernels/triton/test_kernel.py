@@ -34,7 +34,7 @@ def ready(monkeypatch):
     ("options", "words"),
     [
         ({}, None),
-        ({"mask": at.causal & at.strided(2)}, "a tile predicate mask"),
+        ({"mask": at.causal & at.strided(2)}, None),  # small, so that it becomes a table
         ({"weights": at.ReluSquared()}, "ReluSquared weights (only Softmax)"),
         (
             {"score": at.Additive(torch.ones(3, 16), torch.ones(3, 16), torch.ones(3))},
@@ -44,6 +44,12 @@ def ready(monkeypatch):
 )
 def test_says_what_it_lacks(options, words):
     assert lacking(*tensors(), **options) == words
+
+
+@pytest.mark.usefixtures("ready")
+def test_lacks_masks_that_are_too_large_for_a_table():
+    long = torch.ones(1, 1, 2049, 16)
+    assert lacking(long, long, long, mask=at.causal & at.strided(2)) == "a tile predicate mask"
 
 
 @pytest.mark.usefixtures("ready")

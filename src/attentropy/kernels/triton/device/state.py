@@ -33,6 +33,7 @@ FLOOR = tl.constexpr(-200.0)
 NOWHERE = tl.constexpr(2147483647)
 # stands for the maximum of keys that are visible and yet all -inf: m is there, and l is 0
 LOWEST = tl.constexpr(-3.4028234663852886e38)
+ROUNDING = tl.constexpr(2.0**-20)  # of a sum of a few float32 terms, relative to the largest
 # marks of rows for later launches, as bits: not finite, and varentropy to be summed about the mean
 NOT_FINITE = tl.constexpr(1)
 SPREAD_OUT = tl.constexpr(2)
@@ -163,7 +164,8 @@ def settle(slots, size, unit):
     t_about = (t - lift * l) / peak
     t_about = tl.where(t_about > 0, 0.0, t_about)
     u_about = (u + lift * (lift * l - 2 * t)) / peak
-    u_about = tl.where(u_about < 0, 0.0, u_about) * (LN2 * LN2)
+    # what is smaller than the rounding of its terms is 0, as it must be where all logits are equal
+    u_about = tl.where(u_about < lift * lift * l * ROUNDING, 0.0, u_about) * (LN2 * LN2)
     # quotients that are 1 exactly where the largest logit is alone
     l, c = tl.div_rn(l, peak), tl.div_rn(c, peak * peak)
     return (tl.where(kept, m, m * size), l, t_about * LN2, u_about, c), peak
