@@ -205,16 +205,17 @@ class Recorder:
         return commit
 
     def sampled_rows(self, asked: ModelCall) -> int | None:
-        """How many rows to sample: more of short rows, a few megabytes at most if they are long.
+        """How many rows to sample: all of a short call, a few megabytes at most if rows are long.
 
         Args:
             asked: the call.
         """
         if self.sample is None:
             return None
-        batch, heads, _, keys, _ = asked.mask.seen.extent
+        batch, heads, queries, keys, _ = asked.mask.seen.extent
         row = max(1, batch * heads * keys)
-        return max(1, min(max(self.sample, SMALL // row), SAMPLE_ELEMENTS // row))
+        most = max(self.sample, queries) if queries * row <= SMALL else self.sample
+        return max(1, min(most, SAMPLE_ELEMENTS // row))
 
 
 def real_queries_of(asked: ModelCall) -> Tensor | None:
