@@ -69,18 +69,15 @@ def load_next(at, rows, start, steps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, 
 def places_pair(at, rows, BLOCK: tl.constexpr, TAIL: tl.constexpr):
     """Where the first BLOCK columns of the rows stand, and the TAIL after them."""
     first = places(at, rows, tl.arange(0, BLOCK))
-    if TAIL:
-        return first, places(at, rows, BLOCK + tl.arange(0, TAIL))
-    return first, None
+    return first, places(at, rows, BLOCK + tl.arange(0, TAIL)) if TAIL else None
 
 
 @triton.jit
 def load_pair(ptr, alive, WIDTH: tl.constexpr, EDGE: tl.constexpr):
     """What stands at a pair of places."""
     first = load_at(ptr[0], alive, WIDTH, EDGE)
-    if ptr[1] is not None:
-        return first, load_at(ptr[1], alive, WIDTH - ptr[0].shape[1], EDGE)
-    return first, None
+    BEYOND: tl.constexpr = WIDTH - ptr[0].shape[1]
+    return first, load_at(ptr[1], alive, BEYOND, EDGE) if ptr[1] is not None else None
 
 
 @triton.jit
@@ -90,38 +87,40 @@ def load_next_pair(
 ):  # fmt: skip
     """As `load_next`, a pair of tiles."""
     first = load_next(at, rows, start, steps, WIDTH, BLOCK, EDGE)
-    if TAIL:
-        d = BLOCK + tl.arange(0, TAIL)
-        if EDGE:
-            return first, load_at(places(at, rows, d), rows[3], WIDTH - BLOCK, True)
-        ROWS: tl.constexpr = steps.shape[0]
-        beyond = (tl.arange(0, ROWS) * at.i)[:, None] + (d * at.j)[None, :]
-        return first, load_at(start + beyond, rows[3], WIDTH - BLOCK, False)
-    return first, None
+    return first, load_tail(at, rows, start, WIDTH, BLOCK, TAIL, EDGE) if TAIL else None
+
+
+@triton.jit
+def load_tail(
+    at, rows, start, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr,
+    EDGE: tl.constexpr,
+):  # fmt: skip
+    """The second tile of `load_next_pair`."""
+    d = BLOCK + tl.arange(0, TAIL)
+    if EDGE:
+        return load_at(places(at, rows, d), rows[3], WIDTH - BLOCK, True)
+    n = tl.arange(0, rows[3].shape[0])
+    ptr = start + ((n * at.i)[:, None] + (d * at.j)[None, :])
+    return load_at(ptr, rows[3], WIDTH - BLOCK, False)
 
 
 @triton.jit
 def moved(ptr, step):
     """A pair of pointers that moves on by `step`."""
-    if ptr[1] is not None:
-        return ptr[0] + step, ptr[1] + step
-    return ptr[0] + step, None
+    return ptr[0] + step, ptr[1] + step if ptr[1] is not None else None
 
 
 @triton.jit
 def zero_pair(ROWS: tl.constexpr, BLOCK: tl.constexpr, TAIL: tl.constexpr):
     """A pair of accumulators."""
-    if TAIL:
-        return tl.zeros((ROWS, BLOCK), tl.float32), tl.zeros((ROWS, TAIL), tl.float32)
-    return tl.zeros((ROWS, BLOCK), tl.float32), None
+    first = tl.zeros((ROWS, BLOCK), tl.float32)
+    return first, tl.zeros((ROWS, TAIL), tl.float32) if TAIL else None
 
 
 @triton.jit
 def times(pair, factor):
     """A pair of tiles times a factor."""
-    if pair[1] is not None:
-        return pair[0] * factor, pair[1] * factor
-    return pair[0] * factor, None
+    return pair[0] * factor, pair[1] * factor if pair[1] is not None else None
 
 
 @triton.jit
@@ -137,9 +136,7 @@ def scores(one, other, PRECISION: tl.constexpr):
 def dot_pair(a, pair, PRECISION: tl.constexpr, acc):
     """acc + a @ a pair of tiles, as a pair."""
     first = dot(a, pair[0], PRECISION, acc[0])
-    if pair[1] is not None:
-        return first, dot(a, pair[1], PRECISION, acc[1])
-    return first, None
+    return first, dot(a, pair[1], PRECISION, acc[1]) if pair[1] is not None else None
 
 
 @triton.jit
