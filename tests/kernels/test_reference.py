@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import attentropy as at
 from tests.cases import Shape, options
@@ -207,3 +208,13 @@ def _gradients(tensors, given):
     out, stats = at.attend(*tensors, **{**given, "bias": bias})
     rest = [x.sin().sum() for x in (stats.entropy, stats.collision) if x is not None]
     return torch.autograd.grad(out.sin().sum() + sum(rest), [*tensors, bias])
+
+
+@pytest.mark.parametrize("given", [{}, {"mask": at.padding([3])}, {"weights": at.L1()}])
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_fake_tensors_give_shapes(kernel, given):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(1, 2, 5, 8)
+        out, stats = at.attend(q, q, q, kernel=kernel, **given)
+        mass = at.key_mass(q, q, kernel=kernel, **given)
+    assert (out.shape, stats.collision.shape, mass.shape) == (q.shape, (1, 2, 5), (1, 2, 5))

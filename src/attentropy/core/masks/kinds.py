@@ -4,6 +4,7 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 
 from attentropy.core.errors import ArgumentError, ArgumentTypeError
 from attentropy.core.masks.extent import Extent, Where
@@ -132,8 +133,8 @@ def padding(lengths: Tensor) -> Mask:
         if len(lengths) not in (1, extent.batch):
             rule = f"of shape [B] with B = {extent.batch}"
             raise ArgumentError("padding: lengths", rule, list(lengths.shape))
-        if torch.compiler.is_compiling() or not len(lengths):
-            return
+        if torch.compiler.is_compiling() or not len(lengths) or detect_fake_mode(lengths):
+            return  # values cannot be asked for
         low, high = (int(bound) for bound in lengths.aminmax())
         if low < 0 or high > extent.keys:
             rule = f"between 0 and the number of keys {extent.keys}"
