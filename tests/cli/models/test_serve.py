@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def fetch(address: str) -> bytes:
-    for _ in range(100):
+    for _ in range(600):  # a busy machine takes its time to import
         try:
             with urllib.request.urlopen(address, timeout=60) as answer:
                 return answer.read()
