@@ -15,7 +15,7 @@ UNUSED = tl.constexpr(9)
 @triton.jit
 def word(x):
     """The low 32 bits, unsigned."""
-    return tl.to_tensor(x).to(tl.int32).to(tl.uint32, bitcast=True)
+    return tl.cast(x, tl.int32).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
