@@ -2,6 +2,7 @@
 
     python -m benchmarks.processes scan
     python -m benchmarks.processes work
+    python -m benchmarks.processes sample
     torchrun --nproc-per-node 2 -m benchmarks.processes monitor
 
 `scan` times the passes of a scan by one process with one thread, by two, and by two scans of half
@@ -10,6 +11,8 @@ seconds instead, which a busy machine disturbs less: what several processes use 
 their start, over what one uses, says how fast they would be on cores of their own. `monitor` times
 training steps under DDP, ten with a Monitor that samples one of them and ten without, in turn, and
 compares the medians of each step of the ten, so that a step that was interrupted does not count.
+`sample` pairs sampled steps with others in a group of one process: what a sample costs the
+processor, but for the message to others.
 """
 
 import json
@@ -183,6 +186,56 @@ def monitor(rounds: int, width: int, length: int) -> None:
         )
     dist.barrier()
     dist.destroy_process_group()
+
+
+@main.command()
+@click.option("--pairs", default=100)
+def sample(pairs: int) -> None:
+    """Processor time of a sampled training step, less that of a plain one."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/x", rank=0, world_size=1)
+        model = DistributedDataParallel(nn.Sequential(*(Layer(128) for _ in range(4))))
+        optimizer = torch.optim.AdamW(model.parameters())
+        watching = at.Monitor(model, every=1, loggers=[], alarms=[])
+        watching.pause()
+        x, more, plain = torch.randn(4, 128, 128), [], []
+        for turn in range(pairs + EVERY):  # the first compare calls
+            took = {}
+            for watched in (True, False) if turn % 2 else (False, True):
+                took[watched] = _step(model, x, optimizer, watching if watched else None)
+            if turn >= EVERY:
+                more.append(took[True] - took[False])
+                plain.append(took[False])
+        dist.destroy_process_group()
+    extra, whole, chance = statistics.median(more), statistics.median(plain), random.Random(0)
+    drawn = [statistics.median(chance.choices(more, k=pairs)) for _ in range(300)]
+    error = statistics.stdev(drawn)
+    click.echo(
+        f"{pairs} pairs: a step uses {1e3 * whole:.2f} ms of the processor, a sampled one "
+        f"{1e3 * extra:+.2f} ± {1e3 * error:.2f} ms: {extra / EVERY / whole:+.2%} ± "
+        f"{error / EVERY / whole:.2%} at every={EVERY}"
+    )
+
+
+def _step(
+    model: nn.Module, x: Tensor, optimizer: torch.optim.Optimizer, watching: at.Monitor | None
+) -> float:
+    """Processor seconds of one training step; a Monitor listens to it alone."""
+    if watching is not None:
+        watching.begin()
+    began = time.process_time()
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    if watching is not None:
+        watching.step(loss=loss)
+    took = time.process_time() - began
+    if watching is not None:
+        watching.pause()
+    return took
 
 
 def _steps(
