@@ -6,10 +6,12 @@
 Each end has an environment of its own in build/matrix, which is kept: a second run tests at once.
 torch comes from $TORCH_INDEX, which has wheels for the CPU, or from PyPI where that cannot be
 reached: such wheels bring CUDA, 3 to 4 GB to fetch and 7 GB on disk, and run on a CPU all the same.
-$LOWEST and $NEWEST are the Pythons of the two ends. It says what is not available.
+$LOWEST and $NEWEST are the Pythons of the two ends. uv installs where there is one, else pip. It
+says what is not available.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -50,7 +52,7 @@ def install(end: str, folder: Path) -> str:
         return f"{python} makes no environment (set {end.upper()})"
     constraints = folder / "pins.txt"
     constraints.write_text("\n".join(pins(end)), encoding="utf-8")
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "-c", constraints]
+    pip = [*_installer(folder / "bin" / "python"), "-q", "-c", constraints]
     if not _torch(pip):
         wanted = next((pin for pin in pins(end) if pin.startswith("torch")), "the newest torch")
         return f"{wanted} was found neither at {INDEX} (set TORCH_INDEX) nor at the index of pip"
@@ -59,9 +61,17 @@ def install(end: str, folder: Path) -> str:
     return ""
 
 
+def _installer(python: Path) -> list:
+    """uv, which finds versions that fit in seconds where pip takes half an hour; else pip."""
+    uv = shutil.which("uv")
+    if uv is None:
+        return [python, "-m", "pip", "install"]
+    return [uv, "pip", "install", "--python", python, "--index-strategy", "unsafe-best-match"]
+
+
 def _torch(pip: list) -> bool:
     """Install torch, for the CPU if it can be had; whether any was."""
-    source = ["--retries", "0", "--timeout", "30", "--index-url", INDEX]
+    source = ["--index-url", INDEX]
     if not subprocess.run([*pip, *source, "torch"], env=_no_other_index(), check=False).returncode:
         return True
     print(f"no torch at {INDEX}: trying the one with CUDA", flush=True)
@@ -72,7 +82,8 @@ def _no_other_index() -> dict[str, str]:
     """The environment without other places to look: pip would take torch with CUDA there."""
     places = {"PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL"}
     kept = {name: value for name, value in os.environ.items() if name not in places}
-    return kept | {"PIP_CONFIG_FILE": os.devnull}
+    soon = {"PIP_RETRIES": "0", "PIP_TIMEOUT": "30", "UV_HTTP_TIMEOUT": "30"}
+    return kept | soon | {"PIP_CONFIG_FILE": os.devnull}
 
 
 def run(end: str, arguments: list[str]) -> bool:
