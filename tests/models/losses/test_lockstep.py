@@ -2,6 +2,7 @@
 
 import threading
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -196,7 +197,7 @@ def test_a_watch_tells_passes_apart():
     def rows_of(one, watch):
         def work(x):
             one(x)
-            found = repr(watch.heads())
+            found = [msgspec.structs.astuple(row) for row in watch.heads()]
             watch.clear()
             return found
 
@@ -211,4 +212,16 @@ def test_a_watch_tells_passes_apart():
         w.stop()
     assert w.places() == []
     assert len(blocks(model)) == 2
-    assert got == want
+    for mine, theirs in zip(got, want, strict=True):
+        assert [texts(row) for row in mine] == [texts(row) for row in theirs]
+        # the model's own products may differ in their last bit, by where its weights lie
+        for row, other in zip(mine, theirs, strict=True):
+            assert numbers(row) == pytest.approx(numbers(other), rel=1e-5, nan_ok=True)
+
+
+def texts(row):
+    return [value for value in row if not isinstance(value, float)]
+
+
+def numbers(row):
+    return [value for value in row if isinstance(value, float)]
