@@ -10,13 +10,24 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+# Imported once, by the process that all others are copies of: it runs nothing and has one thread.
+PRELOADED = [
+    "torch.distributed.tensor",
+    "transformers.models.llama.modeling_llama",
+    "attentropy.attention.ring",
+    "attentropy.models.watch",
+    "attentropy.nn",
+    "attentropy.training.monitor",
+]
+
 
 def spawn(work, ranks, *args, timeout=120.0, patience=400.0, of=None):
     """[work(rank, *args) of each rank]; an exception is given back as its text, a death as None.
 
     With `of`, only these ranks are waited for.
     """
-    context = mp.get_context("spawn")
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "rendezvous")
