@@ -1,3 +1,4 @@
+import importlib.util
 import os
 
 # before anything imports triton: its kernels then run on CPU tensors, in numpy
@@ -54,6 +55,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def quick_interpreter(request, monkeypatch):
+    """Tests of Triton's kernel, wherever they are, are interpreted quickly."""
+    if "triton" in request.node.nodeid and importlib.util.find_spec("triton"):
+        importlib.import_module("tests.interpreter").make_quick(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
