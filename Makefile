@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q -c constraints.txt
 PACKAGE := $(VENV)/.package
 TOOLS := $(VENV)/.tools
+# Modules are compiled once, not in every process that a test starts, whatever the machine asks for.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo quick test lint check slow bench sanitize release arm matrix clean libraries gallery
 
@@ -17,7 +19,9 @@ quick: $(TOOLS) libraries
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not real and not whole"
 
-test: lint check
+# Types and style are checked beside the tests, which wait for other processes part of their time.
+test: $(TOOLS) libraries
+	$(MAKE) --no-print-directory -j 2 lint check
 
 lint: $(TOOLS)
 	$(BIN)/ruff check .

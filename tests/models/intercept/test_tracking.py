@@ -92,9 +92,8 @@ def test_an_interrupted_generation_leaves_nothing_running(error):
     assert llama.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize(
-    "error", [ENDS[0], *(pytest.param(end, marks=pytest.mark.slow) for end in ENDS[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ENDS)
 def test_an_interrupted_compiled_pass_leaves_nothing_running(error):
     torch._dynamo.reset()
     net = model()
@@ -197,7 +196,8 @@ def test_torchscript_is_left_alone():
     assert {row.layer for row in w.heads()} == {"0"}
 
 
-@pytest.mark.parametrize("compiled", ["whole", pytest.param("layers", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", ["whole", "layers"])
 @torch.no_grad()
 def test_modules_compiled_in_place_are_counted_apart(compiled):
     torch._dynamo.reset()

@@ -4,10 +4,11 @@ import pytest
 
 from attentropy.kernels.triton.ahead.model import kept
 from attentropy.kernels.triton.ahead.model.cards import A100, H100
-from attentropy.kernels.triton.ahead.model.figures import TurnWork
+from attentropy.kernels.triton.ahead.model.figures import TurnWork, figures
 from tests.kernels.triton.ahead.model.recordings import code
 
 WORK = TurnWork(pairs=16 * 16, products=2 * 16, warps=1, registers=64, shared=1536)
+SAID = figures(code("forward_sm80"), A100, WORK)
 
 
 @pytest.fixture
@@ -17,6 +18,7 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(kept, "folder", lambda: tmp_path / "new")
     monkeypatch.setattr(kept, "disassembled", names.append)
     monkeypatch.setattr(kept, "parse", lambda text: code("forward_sm80"))
+    monkeypatch.setattr(kept, "figures", lambda code, card, work: SAID)
     return names
 
 
