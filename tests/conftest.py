@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import os
 
@@ -44,6 +45,12 @@ WHOLE = (
     *("tiled/test_bounded", "layers/test_long", "steer/test_steer", "is_added_by_a_row"),
     *("training/test_monitor.py", "report/test_page.py", "nn/test_losses", "models/zoo/"),
 )
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: no later search for garbage looks at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -65,7 +65,3 @@ def f():
 def test_every_rule_says_what_to_write_instead():
     listed = (ROOT / "docs" / "prose.toml").read_text(encoding="utf-8")
     assert listed.count('= ""') == 0
-
-
-def test_all_pages_and_modules_are_clean(capsys):
-    assert prose.main([]) == 0, capsys.readouterr().out

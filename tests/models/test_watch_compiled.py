@@ -248,6 +248,7 @@ def test_torchs_own_modules_are_steered_and_recorded(name, gradients):
     assert [r.entropy for r in v.heads()] == pytest.approx([r.entropy for r in w.heads()], 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_padded_encoder_that_is_compiled_is_steered():
     make, _, _ = TORCH["TransformerEncoder"]

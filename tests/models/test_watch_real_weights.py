@@ -8,7 +8,7 @@ from attentropy.scans.loading.gguf_files import read_once
 from tests.models.weights import fetch, one
 
 transformers = pytest.importorskip("transformers")
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TEXT = (
     "Attention is a way of looking: every word asks all the others how much they matter to it, "
@@ -34,6 +34,7 @@ def minilm():
     return model, tokenizer
 
 
+@pytest.mark.real
 def test_minilm_equals_its_eager_attentions(minilm):
     model, tokenizer = minilm
     batch = tokenizer([TEXT, "A short one."], return_tensors="pt", padding=True)
@@ -50,6 +51,7 @@ def test_minilm_equals_its_eager_attentions(minilm):
     assert len(w.heads()) == 72
 
 
+@pytest.mark.real
 def test_trained_heads_are_told_apart(minilm):
     model, tokenizer = minilm
     batch = tokenizer([TEXT] * 2, return_tensors="pt")

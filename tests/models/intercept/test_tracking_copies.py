@@ -79,6 +79,7 @@ def test_a_copy_made_beside_a_monitor_counts_nothing():
     assert {row.call for sample in monitor.history for row in sample.rows} == {0}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_watched_transformers_model_runs_elsewhere(tmp_path):
     pytest.importorskip("transformers")

@@ -8,17 +8,21 @@ from attentropy.kernels.triton.ahead.model.figures import TurnWork, figures
 from tests.kernels.triton.ahead.model.recordings import code
 
 WORK = TurnWork(pairs=16 * 16, products=2 * 16, warps=1, registers=64, shared=1536)
-SAID = figures(code("forward_sm80"), A100, WORK)
+
+
+@pytest.fixture(scope="module")
+def said():
+    return figures(code("forward_sm80"), A100, WORK)
 
 
 @pytest.fixture
-def asked(monkeypatch, tmp_path):
+def asked(monkeypatch, tmp_path, said):
     """Which kernels the model was asked about; files go to a folder of the test."""
     names = []
     monkeypatch.setattr(kept, "folder", lambda: tmp_path / "new")
     monkeypatch.setattr(kept, "disassembled", names.append)
     monkeypatch.setattr(kept, "parse", lambda text: code("forward_sm80"))
-    monkeypatch.setattr(kept, "figures", lambda code, card, work: SAID)
+    monkeypatch.setattr(kept, "figures", lambda code, card, work: said)
     return names
 
 
