@@ -1,6 +1,7 @@
 """What a team shares out is what one process gives, and a rank that dies is named."""
 
 import os
+import pickle
 import signal
 
 import pytest
@@ -10,7 +11,7 @@ import attentropy as at
 from attentropy.core.errors import ArgumentError, AttentropyError, DistributedError
 from attentropy.core.statistics import NAMES
 from attentropy.distributed.groups import peers
-from attentropy.distributed.team import ALONE, Team, Unison
+from attentropy.distributed.team import ALONE, Team, Unison, packed
 from tests.processes import spawn
 from tests.scans import tiny
 
@@ -125,3 +126,21 @@ def test_alone():
     ALONE.check_same("anything", 1)
     with pytest.raises(ZeroDivisionError):
         ALONE.map(lambda x: 1 // x, [0])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randn(2, 3, dtype=torch.float64).T,
+        torch.tensor(2.0),
+        torch.zeros(0, 3, dtype=torch.int64),
+        torch.randn(4).bfloat16(),
+        torch.randn(3, requires_grad=True),
+        torch.nn.Parameter(torch.randn(3)),
+    ],
+)
+def test_tensors_arrive_as_they_were_sent(x):
+    got = pickle.loads(packed({"one": [x]}))["one"][0]
+    assert torch.equal(got, x)
+    assert (type(got), got.dtype, got.requires_grad) == (type(x), x.dtype, x.requires_grad)
+    got.detach().add_(1)  # it can be written to, and is nobody else's

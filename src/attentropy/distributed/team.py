@@ -7,13 +7,16 @@ whatever N is, so that sums over them are those of one process to the last bit. 
 methods of its team in the same order.
 """
 
+import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from attentropy.core.errors import AttentropyError, DistributedError
 from attentropy.distributed.failures import is_of_messages
@@ -138,14 +141,14 @@ class Team:
         group, first = self.peers.group, self.peers.global_rank(0)
         if not self.is_first:
             with _naming(0):
-                dist.send_object_list([value], dst=first, group=group)
+                dist.send_object_list([packed(value)], dst=first, group=group)
             return self._from_first(None)
         found = [value]
         for rank in range(1, self.size):
             box: list[Any] = [None]
             with _naming(rank):
                 dist.recv_object_list(box, src=self.peers.global_rank(rank), group=group)
-            found.append(box[0])
+                found.append(pickle.loads(box[0]))
         return self._from_first(found)
 
     def check_same(self, what: str, value: object) -> None:
@@ -164,11 +167,9 @@ class Team:
                 )
 
     def _from_first(self, value: Any) -> Any:
-        box = [value]
-        with _naming(0 if not self.is_first else None):
-            first = self.peers.global_rank(0)
-            dist.broadcast_object_list(box, src=first, group=self.peers.group)
-        return box[0]
+        first = self.peers.rank == 0
+        with _naming(None if first else 0):
+            return _sent(value, self.peers)
 
 
 class Unison(Team):
@@ -215,20 +216,49 @@ class Unison(Team):
             make: makes the same calls on every rank; what it returns is pickled.
         """
         try:
-            box = [make()]
+            value = make()
         except RuntimeError as error:
             if not is_of_messages(error):
                 raise
             text = f"another rank died, left or did not answer ({error})"
             raise DistributedError(text) from error
         with _naming(None):
-            first = self.peers.global_rank(0)
-            dist.broadcast_object_list(box, src=first, group=self.peers.group)
-        return box[0]
+            return _sent(value, self.peers)
 
 
 ALONE = Team(Peers(None, 0, 1))
 """This process alone."""
+
+
+NUMBERS = (torch.float64, torch.float32, torch.int64, torch.int32, torch.bool)
+
+
+class _Packer(pickle.Pickler):
+    """Writes tensors as arrays, which takes a tenth of the time."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        plain = type(obj) is Tensor and obj.dtype in NUMBERS and not obj.requires_grad
+        if plain and obj.device.type == "cpu" and obj.layout is torch.strided:
+            return torch.from_numpy, (obj.numpy(),)
+        return NotImplemented
+
+
+def packed(value: object) -> bytes:
+    """A message that pickle.loads reads, as pickle.dumps writes it but for tensors.
+
+    Args:
+        value: anything that can be pickled.
+    """
+    message = io.BytesIO()
+    _Packer(message, protocol=5).dump(value)
+    return message.getvalue()
+
+
+def _sent(value: Any, peers: Peers) -> Any:
+    """The value of the first process, in all of them."""
+    box = [packed(value) if peers.rank == 0 else None]
+    dist.broadcast_object_list(box, src=peers.global_rank(0), group=peers.group)
+    return value if peers.rank == 0 else pickle.loads(box[0] or b"")
 
 
 def _share(work: Callable[[T], R], items: Sequence[T], *, run: Run = in_turn) -> _DoneShare[R]:

@@ -1,6 +1,8 @@
 """Attention that slips by what is patched is found below it."""
 
 import functools
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -278,3 +280,22 @@ def test_a_softmax_by_hand_with_rows_that_see_nothing_is_named():
     model(X)
     with pytest.warns(RuntimeWarning, match=r"nothing was recorded of 1 \(exp"):
         w.stop()
+
+
+WATCHED = """
+import sys
+import torch
+import attentropy as at
+from torch import nn
+layer = nn.MultiheadAttention(8, 2, batch_first=True)
+with at.watch(layer) as w:
+    layer(*[torch.randn(2, 5, 8)] * 3)
+assert len(w.heads()) == 2
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+"""
+
+
+def test_the_compiler_of_torch_is_not_imported():
+    """It takes longer than most of what people watch."""
+    told = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, check=True)
+    assert told.stdout.strip() == b"[]"

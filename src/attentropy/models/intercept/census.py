@@ -7,6 +7,7 @@ summed over keys in a matrix product are not attention. Of a module that is give
 sequences it finds out whether queries and keys are computed from the same one.
 """
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable
@@ -103,14 +104,25 @@ class Census(TorchDispatchMode):
         self._joined: dict[int, tuple[StorageWeakRef, Sinks]] = {}
         self._sources: dict[int, tuple[StorageWeakRef, Sources]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would import its compiler, which takes seconds, to keep it away from us."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        run = self._run_uncompiled if "torch._dynamo" in sys.modules else self._run
+        return run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         out = func(*args, **(kwargs or {}))
         if not STATE.computing:
             with suppress(Exception):  # nothing of ours may end a forward pass of the user
                 self._see(func, args, kwargs, out)
         return out
+
+    _run_uncompiled = torch._disable_dynamo(_run, recursive=True)
 
     @property
     def is_own(self) -> bool:

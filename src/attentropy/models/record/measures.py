@@ -129,9 +129,9 @@ class VisibleCounts:
             chosen: the rows that count.
             dtype: of the quotients.
         """
-        shape = visible.shape if chosen.mask is None else chosen.mask.shape
-        shape = torch.broadcast_shapes(visible.shape, shape)
-        number = visible.double().expand(shape)
+        number = visible.double()
+        if chosen.mask is not None:  # torch.broadcast_shapes would import sympy
+            number, _ = torch.broadcast_tensors(number, chosen.mask)
         log = number.clamp(min=1).log()
         values = torch.stack((torch.ones_like(number), log, number))
         sums = chosen.fill(values, 0.0).sum(3)
