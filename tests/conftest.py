@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.kernels.triton.changed import changed
+
 # timing says nothing on a shared machine, and tensors make examples slow
 settings.register_profile("attentropy", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("attentropy")
@@ -53,8 +55,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    gc.unfreeze()  # else libraries report at exit that their objects were never freed
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    unchanged = not changed()
     for item in items:
+        if unchanged and item.get_closest_marker("interpreter"):
+            item.add_marker(pytest.mark.slow)
         if any(word in item.nodeid for word in WHOLE):
             item.add_marker(pytest.mark.whole)
 

@@ -42,7 +42,8 @@ def test_sdpa_in_one_graph():
     assert v.heads()[0].rows == 60
 
 
-@pytest.mark.parametrize("wrapped", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapped", [False, True])
 def test_transformers_in_one_graph_with_gradients(wrapped):
     pytest.importorskip("transformers")
     model = build("llama", "sdpa").train()

@@ -35,11 +35,13 @@ def check(shape, given, *, dtype=torch.float32):
     assert_same(got, want, atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("name", masks(SMALL))
 def test_masks(name):
     check(SMALL, {"mask": masks(SMALL)[name]})
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", [pytest.param("full", marks=pytest.mark.slow), "band"])
 def test_shapes(shape, name):
@@ -85,6 +87,7 @@ def test_options(name):
     check(SMALL, combined(SMALL)[name])
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize(
     ("width", "value_width", "name"),
     [(40, 144, "band"), (136, 20, "full"), (200, 72, "causal")],
@@ -96,18 +99,21 @@ def test_wide_heads_that_are_multiplied_in_parts(width, value_width, name):
     check(shape, {"mask": masks(shape)[name]})
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("width", [pytest.param(72, marks=pytest.mark.slow), 136])
 def test_wide_heads_with_a_bias(width):
     shape = Shape(batch=1, heads=2, key_heads=1, queries=18, keys=35, width=width)
     check(shape, combined(shape)["softcap, bias of a pair, dropout"])
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("name", ["scale tensor, relative", "softcap, bias of a pair, dropout"])
 def test_options_of_few_queries(name):
     shape = Shape(batch=1, heads=2, key_heads=1, queries=2, keys=63, width=8)
     check(shape, combined(shape)[name])
 
 
+@pytest.mark.interpreter
 @pytest.mark.parametrize("needs", [(0,), (1, 2)])
 def test_any_subset_of_inputs_may_need_gradients(needs):
     tensors = [

@@ -13,6 +13,8 @@ from attentropy.kernels.triton.plan_backward import plan_backward
 from attentropy.kernels.triton.plan_forward import plan_forward
 from tests.kernels.triton.problems import problem as made
 
+pytestmark = pytest.mark.interpreter
+
 CHOICES = (
     TileSizes(16, 16, 4, 1),
     TileSizes(16, 64, 4, 1),

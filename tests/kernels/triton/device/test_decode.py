@@ -8,7 +8,7 @@ from attentropy.kernels.triton import plan_forward
 from tests.cases import Shape, assert_same, run
 from tests.kernels.triton.problems import problem as made
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.interpreter]
 
 LONG = Shape(batch=1, heads=4, key_heads=2, queries=1, keys=600)
 

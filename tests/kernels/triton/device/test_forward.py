@@ -9,6 +9,8 @@ from attentropy.kernels.triton.plan_forward import plan_forward
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.problems import problem, tensors
 
+pytestmark = pytest.mark.interpreter
+
 SIZES = [TileSizes(16, 16, 4, 1), TileSizes(32, 16, 4, 1, part=16), TileSizes(16, 64, 4, 1)]
 
 

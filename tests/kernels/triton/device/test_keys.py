@@ -6,6 +6,8 @@ import torch
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.device.test_queries import DRAWN, SIZES, prepared
 
+pytestmark = pytest.mark.interpreter
+
 
 def sweep_over_queries(launches):
     """What the gradients of k and v take, without the second launch."""

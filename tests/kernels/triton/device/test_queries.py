@@ -11,6 +11,8 @@ from attentropy.kernels.triton.plan_backward import plan_backward
 from tests.kernels.triton.device.helpers import interpreted
 from tests.kernels.triton.problems import problem, tensors
 
+pytestmark = pytest.mark.interpreter
+
 DRAWN = torch.Generator().manual_seed(7)
 SIZES = [TileSizes(16, 16, 4, 1), TileSizes(32, 16, 4, 1, part=16)]
 
