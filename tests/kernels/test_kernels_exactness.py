@@ -65,6 +65,32 @@ def test_small_features_are_normalised_as_others_are(kernel, dtype, shift):
     torch.testing.assert_close(stats.collision.double(), p.square().sum(-1), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", ["streaming", "reference"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("of", [at.Linear(), at.ReluSquared()], ids=["linear", "relu squared"])
+@pytest.mark.parametrize("size", [1e-11, 1e-15, 1e-18])
+def test_small_sums_are_normalised_by_l1_as_others_are(kernel, dtype, of, size):
+    """Oracle: the formula in float64; sums of |f| are below 1e-19, some below 1e-70."""
+    tensors = [torch.randn(1, 2, 40, 8) * x for x in (size, size, 1.0)]
+    q, k, v = leaves = [x.to(dtype).requires_grad_() for x in tensors]
+    out, stats = at.attend(q, k, v, weights=at.L1(of), mask=at.causal, kernel=kernel)
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    f = (exact[0] @ exact[1].mT / 8**0.5).tril()
+    f = f if of == at.Linear() else f.relu().square()
+    total = f.abs().sum(-1, keepdim=True)
+    a = f / total.masked_fill(total == 0, 1.0)
+    assert 0 < total.max() < 1e-19
+    low = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(out.double(), a @ exact[2], rtol=low, atol=low)
+    torch.testing.assert_close(stats.collision.double(), a.square().sum(-1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stats.mass.double(), a.abs().sum(-1), rtol=1e-5, atol=1e-6)
+    got = torch.autograd.grad(out.float().square().sum() + stats.collision.sum(), leaves)
+    want = (a @ exact[2]).square().sum() + a.square().sum()
+    for mine, other in zip(got, torch.autograd.grad(want, exact), strict=True):
+        bound = low * other.abs().max().item()
+        torch.testing.assert_close(mine.double(), other, rtol=low, atol=bound)
+
+
 @pytest.mark.parametrize("through", ["out", "entropy", "lse"])
 def test_a_nan_gradient_stays_with_the_keys_that_its_row_sees(kernel, through):
     q, k, v = (torch.randn(1, 2, 7, 8, requires_grad=True) for _ in range(3))
