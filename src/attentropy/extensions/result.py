@@ -183,8 +183,12 @@ class Extension:
             "", "texts", "loss", "above truncation", "passkeys", "loss of digits",
             "digits against truncation",
         )  # fmt: skip
-        shown = Printed(*columns, title=f"{self.record.task.to:,} tokens")
+        shown = Printed(
+            *columns, title=f"{self.record.task.to:,} tokens", box=None, padding=(0, 1, 0, 0)
+        )
         shown.columns[0].overflow = "fold"  # names stay whole in a narrow terminal
+        for place in (0, 3, 6):  # words, and a difference with its error, stay on a line of 80
+            shown.columns[place].min_width = 14
         for one in self.outcomes:
             digits = "" if one.digits is None else f"{one.digits.after:.3f}"
             against = "" if one.digits is None else _signed(one.digits)
