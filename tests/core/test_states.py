@@ -125,6 +125,22 @@ def test_sinks_at_the_extremes(sink):
         assert g.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sink_has_the_gradient_of_the_outputs_as_they_are(dtype):
+    s, v = torch.randn(50, 7), torch.randn(7, 16)
+    out, stats = read(from_tile(s, v))
+    out, d_out = out.to(dtype), torch.randn(50, 16).to(dtype)
+    logit = torch.tensor(0.3, requires_grad=True)
+    got = with_sink(at.Attended(out, stats), logit).out
+    mass = torch.sigmoid(0.3 - s.double().logsumexp(-1))
+    want = (1 - mass)[:, None] * out.double()
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, want.to(dtype))
+    (d_sink,) = torch.autograd.grad(got, logit, d_out)
+    want = -(mass * (1 - mass) * (d_out.double() * out.double()).sum(-1)).sum()
+    torch.testing.assert_close(d_sink.double(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_a_sink_of_no_weight_beside_no_keys_is_no_outcome():
     q, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))
     hidden, sink = torch.zeros(3, 3, dtype=torch.bool), torch.full((2,), -torch.inf)

@@ -146,6 +146,28 @@ def test_the_gradient_of_the_mass_of_a_sink(kernel, above):
     torch.testing.assert_close(d_q.double(), d_lse, rtol=1e-4, atol=want.item() * 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("queries", [3, 40])
+@pytest.mark.parametrize("options", [{}, {"softcap": 20.0}], ids=["plain", "softcap"])
+def test_the_gradient_of_a_scale_does_not_know_of_rounded_outputs(kernel, dtype, queries, options):
+    """Oracle: the formula in float64 on the same numbers; scores have a large mean."""
+    q, k, v = (torch.randn(1, 2, n, 16) + x for n, x in ((queries, 2), (40, 2), (40, 0)))
+    q, k, v = leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+    d_out = torch.randn(1, 2, queries, 16).to(dtype)
+    scale = torch.tensor([0.1, 0.3], requires_grad=True)
+    out = at.attend(q, k, v, scale=scale, mask=at.causal, kernel=kernel, **options).out
+    got, *_ = torch.autograd.grad(out, (scale, *leaves), d_out)
+    q, k, v = (x.detach().double() for x in leaves)
+    each = scale.detach().double().view(1, -1, 1, 1).expand(1, 2, queries, 40).requires_grad_()
+    s = q @ k.mT * each
+    s = 20 * (s / 20).tanh() if options else s
+    hidden = torch.ones(queries, 40).triu(41 - queries).bool()
+    out = s.masked_fill(hidden, -math.inf).softmax(-1) @ v
+    (want,) = torch.autograd.grad(out, each, d_out.double())
+    bound = 2e-6 * want.abs().sum((0, 2, 3)).max().item()
+    torch.testing.assert_close(got.double(), want.sum((0, 2, 3)), rtol=0, atol=bound)
+
+
 def test_slopes_are_float64_in_float64_calls():
     q = torch.zeros(1, 3, 2, 4, dtype=torch.float64)
     stats = at.attend(q, q, q, bias=at.ALiBi()).stats

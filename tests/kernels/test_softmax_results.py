@@ -5,7 +5,14 @@ import torch
 
 import attentropy as at
 from attentropy.core.resolve import Options, resolve
-from attentropy.kernels.softmax_results import FLOWING, SoftmaxResults, empty, key_mass, rows
+from attentropy.kernels.softmax_results import (
+    FLOWING,
+    SoftmaxResults,
+    empty,
+    key_mass,
+    rows,
+    unrounded,
+)
 from attentropy.kernels.tiled import softmax as tiled
 
 
@@ -37,3 +44,14 @@ def test_masses_by_the_gradient_of_values():
     eye = torch.eye(5).expand(2, 2, 5, 5)
     want = at.attend(made.q, made.k, eye, mask=at.causal, sink=made.sink, kernel="reference").out
     torch.testing.assert_close(key_mass(tiled.PASSES, made), want.sum(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_rounded_output_is_computed_again(dtype):
+    made = call(dtype, mask=at.causal)
+    results = tiled.forward(made)
+    found = unrounded(tiled.forward, made, results)
+    assert (found is results) == (dtype == torch.float32)
+    wide = [x.float() for x in made[:3]]
+    want = at.attend(*wide, mask=at.causal, kernel="reference").out
+    torch.testing.assert_close(found.out, want, rtol=1e-5, atol=1e-6)

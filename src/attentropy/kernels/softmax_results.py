@@ -76,6 +76,27 @@ def softmax_passes(
     return Passes(name, kernel, SoftmaxResults, FLOWING, forward, backward, empty, operators)
 
 
+def unrounded(
+    forward: Callable[[Call], SoftmaxResults], call: Call, results: SoftmaxResults
+) -> SoftmaxResults:
+    """Results whose output is float32 or better, computed a second time if it was rounded.
+
+    Backward passes take sum_j p_ij dout_i . v_j from the output, as dout_i . out_i. What rounding
+    to 16 bits changes there comes back in the gradient of a scale times the mean score of the row,
+    which may be larger than that gradient.
+
+    Args:
+        forward: the forward pass of the kernel.
+        call: a resolved call.
+        results: what the forward pass gave for it.
+    """
+    if results.out.dtype in (torch.float32, torch.float64):
+        return results
+    q, k, v = (x.detach().float() for x in (call.q, call.k, call.v))
+    with torch.no_grad():
+        return results._replace(out=forward(call._replace(q=q, k=k, v=v)).out)
+
+
 def rows(results: SoftmaxResults) -> Rows:
     """Results as a kernel returns them.
 

@@ -105,6 +105,8 @@ def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) ->
     """
     lib = loaded()
     x = readable(call, lib, pairs=not needs["scale"])
+    if needs["scale"] and grads.get("out") is not None:
+        results = softmax_results.unrounded(forward, call, results)
     results = results._replace(out=_unit_stride(results.out.to(x.q.dtype)))
     dout = grads["out"]
     dout = results.out.new_zeros(()).expand_as(results.out) if dout is None else dout

@@ -150,6 +150,8 @@ def _tile(tiler: Tiler, block: RowBlock, keys: slice) -> Means:
 @torch.no_grad()
 def backward(call: Call, results: SoftmaxResults, grads: Grads, needs: Needs) -> InputGradients:
     """Gradients of INPUTS, None where not needed. No autograd."""
+    if needs["scale"] and grads.get("out") is not None:
+        results = softmax_results.unrounded(forward, call, results)
     tiler = Tiler(call)
     total = GradientSums(tiler, needs)
     flow = _RowFlow.of(tiler, results, grads)
