@@ -37,7 +37,7 @@ from attentropy.models.intercept import (
 )
 from attentropy.models.intercept.arguments import TELLING, names_of
 from attentropy.models.intercept.by_hand import softmax
-from attentropy.models.intercept.candidates import device_of, is_compiled
+from attentropy.models.intercept.candidates import device_of
 from attentropy.models.intercept.census import slip_of
 from attentropy.models.intercept.verify import MODES, is_known
 from attentropy.models.record import reduce, rows
@@ -115,7 +115,7 @@ class Watch:
         structure = candidates.Structure.of(self.model)
         with ExitStack() as undo:
             self._own(undo, structure.named)
-            self._take_over(undo, structure.kinds)
+            self._take_over(undo, structure)
             self._undo = undo.pop_all()
         return self
 
@@ -315,14 +315,14 @@ class Watch:
         self.recorder.owners.append(owner)
         return owner
 
-    def _take_over(self, undo: ExitStack, kinds: frozenset[type[nn.Module]]) -> None:
+    def _take_over(self, undo: ExitStack, structure: candidates.Structure) -> None:
         if any(owner.is_model for owner in self.recorder.owners):
             undo.callback(huggingface.hold())
             undo.callback(huggingface.hold_generate())
         undo.callback(compute.hold_recording())
         for hold in (sdpa.hold, softmax.hold, early.hold_kernels):
-            undo.callback(hold(kinds))
-        self.recorder.counts = not is_compiled(self.model)
+            undo.callback(hold(structure.kinds))
+        self.recorder.counts = not structure.is_compiled
 
     def require(self) -> None:
         """Raise NothingRecorded, with the reason, unless something was recorded."""

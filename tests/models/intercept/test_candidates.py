@@ -110,6 +110,11 @@ def test_plain_parts_are_not_followed_but_layers_and_what_is_named_attention_are
     assert names == ["", "mlp", "attn", "layers", "layers.0", "layers.1"]
 
 
+def test_norms_that_are_named_after_attention_are_not_followed():
+    net = nn.ModuleDict({"post_attention_layernorm": Norm(), "attention_norm": Hidden()})
+    assert [name for name, _ in may_attend(net)] == ["", "attention_norm"]
+
+
 def changes():
     """Ways to change a model whose structure is known, each with what it then has."""
 
@@ -204,3 +209,21 @@ def test_the_number_of_heads_is_asked_of_the_module_and_its_configuration():
     assert heads_of(module) == 3
     module.num_heads = 5
     assert heads_of(module) == 5
+
+
+def test_heads_that_a_class_or_a_wrapper_tells_are_found():
+    class Counted(nn.Module):
+        n_heads = 7
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Counted()
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.inner, name)
+
+    assert heads_of(Counted()) == heads_of(Around()) == 7

@@ -49,10 +49,12 @@ class Structure:
         named: names and modules that may call attention themselves: all but torch's own leaves,
             compiled wrappers, TorchScript, and modules whose code shows that they do not attend.
         kinds: classes of all modules.
+        is_compiled: the model, or a part of it, is compiled already.
     """
 
     named: list[tuple[str, nn.Module]]
     kinds: frozenset[type[nn.Module]]
+    is_compiled: bool
 
     @classmethod
     def of(cls, model: nn.Module) -> "Structure":
@@ -67,7 +69,7 @@ class Structure:
         if known is None or not known.is_of(paths, modules, kinds):
             known = _known[model] = _Remembered.of(model, paths, modules, kinds)
         named = [(name, modules[place]) for name, place in known.chosen]
-        return cls(named, known.kinds)
+        return cls(named, known.kinds, _is_any_compiled(modules))
 
 
 class _Remembered(NamedTuple):
@@ -124,7 +126,8 @@ def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Names and modules that may call attention themselves, in the order of the model.
 
     Left out are torch's own leaves, and norms and feed-forward parts whose code shows that they do
-    not attend; numbered ones are not, as coverage tells of layers without attention.
+    not attend. Numbered ones are not left out, as coverage tells of layers without attention, nor
+    those named attention, but for norms such as a post_attention_layernorm.
 
     Args:
         model: any module.
@@ -136,7 +139,8 @@ def may_attend(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         if leaf and type(module).__module__.startswith("torch.nn.modules"):
             continue
         part = name.rpartition(".")[2]
-        if not part or part.isdigit() or looks_like_attention(name, module) or not is_plain(module):
+        told = part.isdigit() or (looks_like_attention(name, module) and "norm" not in part.lower())
+        if not part or told or not is_plain(module):
             yield plain_name(name), module
 
 
@@ -249,17 +253,28 @@ def heads_of(module: nn.Module) -> int | None:
     """The number of heads that a module says it has."""
     for holder in (module, getattr(module, "config", None)):
         for name in _HEADS:
-            value = getattr(holder, name, None)
+            value = getattr(holder, name, None) if _may_have(holder, name) else None
             if isinstance(value, int):
                 return value
     return None
 
 
+def _may_have(holder: Any, name: str) -> bool:
+    """Is it worth asking for an attribute? A module takes long to say that it has none."""
+    if getattr(type(holder), "__getattr__", None) is not nn.Module.__getattr__:
+        return True
+    return name in vars(holder) or hasattr(type(holder), name)
+
+
 def is_compiled(model: nn.Module) -> bool:
     """Is it, or a part of it, compiled already?"""
+    return _is_any_compiled(_walk(model)[1])
+
+
+def _is_any_compiled(modules: list[nn.Module]) -> bool:
     return any(
         "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
-        for module in _walk(model)[1]
+        for module in modules
     )
 
 
@@ -327,7 +342,10 @@ def cut_along(module: nn.Module) -> Iterator[Any]:
     Args:
         module: any module.
     """
-    for parameter in module.parameters():
+    parameters = (x for one in _walk(module)[1] for x in one._parameters.values())
+    for parameter in parameters:
+        if parameter is None or type(parameter) is nn.Parameter:  # it is whole
+            continue
         mesh = getattr(parameter, "device_mesh", None)
         names = getattr(mesh, "mesh_dim_names", None) or ()
         if HEADS_DIMENSION in names:
