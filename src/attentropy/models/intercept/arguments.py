@@ -89,10 +89,12 @@ def real_queries(batch: int, queries: int, *, cross: bool, step: bool) -> Tensor
 
 def _padding_mask(owner: "Owner") -> tuple[str, Tensor] | None:
     """The mask [B,N] that can show one module which tokens are padding, and its name."""
+    args, kwargs = owner.given
     for name in owner.padding:
-        mask = argument(owner, name)
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            return name, mask
+        if args or name in kwargs:
+            mask = argument(owner, name)
+            if isinstance(mask, Tensor) and mask.dim() == 2:
+                return name, mask
     return None
 
 
@@ -222,8 +224,9 @@ def in_windows(batch: int, queries: int) -> bool:
 
 
 def _batch(owner: "Owner") -> int | None:
-    for x in _tensors(owner):
-        if x.dim():
+    args, kwargs = owner.given
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, Tensor) and x.dim():
             return x.shape[0]
     return None
 

@@ -439,10 +439,10 @@ def is_new(model: nn.Module, args: Any, kwargs: Any, *, reader: Hashable = "watc
     """
     given = (*enumerate(args), *kwargs.items())
     kind = (reader, model.training, torch.is_grad_enabled(), tuple(_kind(k, x) for k, x in given))
-    known = _counted.setdefault(model, set())
-    if kind in known:
+    known = _counted.get(model)
+    if known is not None and kind in known:
         return False
-    known.add(kind)
+    _counted.setdefault(model, set()).add(kind)
     return True
 
 

@@ -85,7 +85,7 @@ class Served(NamedTuple):
 def kind_of(
     attached: Tracked, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: Hashable
 ) -> Hashable | None:
-    """What tells the calls of a module apart; None for one that must take the long way.
+    """What tells recorded calls of a module apart; None for one that must take the long way.
 
     Args:
         attached: what is attached to the module.
@@ -98,14 +98,16 @@ def kind_of(
     owner = attached.owner
     if owner is None or attached.changes or attached.ring is not None or STATE.held is not None:
         return None
-    if not owner.recorder.is_steady() or torch.compiler.is_compiling():
+    recorder = owner.recorder
+    if torch.compiler.is_compiling() or not recorder.is_steady():
         return None
     if not (type(q) is type(k) is type(v) is Tensor) or q.dim() != 4 or _is_looked_at(q, k, v):
         return None
-    sizes = q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride()
     form = None if mask is None else (mask.shape, mask.dtype)
-    settings = owner.recorder.sample, owner.recorder.verify, torch.is_inference_mode_enabled()
-    return sizes, q.dtype, k.dtype, v.dtype, form, options, settings
+    return (
+        q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
+        form, options, recorder.sample, recorder.verify, torch.is_inference_mode_enabled(),
+    )  # fmt: skip
 
 
 def _is_looked_at(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -194,12 +196,12 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
         mask: what the queries see.
         tensors: queries, keys and values.
     """
-    if mask.blind is not None or mask.seen.added is not None or mask.seen.predicate is not None:
+    last: Served | None = owner.served.get(known)
+    if (last is None or last.mask is not mask) and not _is_plain(mask):
         return None
     batch, _, queries, keys, _ = known.extent
     real = real_queries(batch, queries, cross=mask.cross, step=mask.step)
     call = owner.count("attend") if owner.recorder.inside else 0
-    last: Served | None = owner.served.get(known)
     if last is None or last.mask is not mask or last.call != call or last.way.real is not real:
         last = _served(owner, known, mask, real, call)
     if last.way.plan.library is not library.serving:
@@ -207,6 +209,12 @@ def answer(owner: Owner, known: Known, mask: ModelMask, tensors: QKV) -> Tensor 
     window = not mask.cross and (mask.slides or in_windows(batch, queries))
     last.slot.describe(CallSizes(tensors[0].shape[3], keys, mask.is_causal, window))
     return last.way.plan.sum(*tensors, last.way.summing, (last.slot.sums, last.slot.top))
+
+
+def _is_plain(mask: ModelMask) -> bool:
+    """Is all that a mask says in its bounds or its table?"""
+    seen = mask.seen
+    return mask.blind is None and seen.added is None and seen.predicate is None
 
 
 def _served(owner: Owner, known: Known, mask: ModelMask, real: Tensor | None, call: int) -> Served:

@@ -276,9 +276,10 @@ def _is_spread(original: Callable[..., Any], query: Tensor) -> bool:
 
     It replaces the function, and gives what it calls tensors of a mesh: whichever came first.
     """
-    replaced = [getattr(sys.modules.get(name), "_replaced_functions", ()) for name in TORCHS_OWN]
-    if any(original in one for one in replaced):
-        return True
+    for name in TORCHS_OWN:
+        home = sys.modules.get(name)
+        if home is not None and original in getattr(home, "_replaced_functions", ()):
+            return True
     return type(query) is not Tensor and hasattr(query, "device_mesh")
 
 

@@ -151,6 +151,7 @@ _OF_A_PASS: dict[str, Callable[[], Any]] = {
     "given": lambda: ((), {}),
     "real": dict,
     "slots": dict,
+    "served": dict,  # refers to slots
 }
 
 

@@ -54,6 +54,8 @@ class Recorder:
         self._census: Census | None = None
         self.generation: Generation | None = None
         self.together: SharedHeads | None = None
+        kind = type(self)
+        self._is_plain = kind.prepare is Recorder.prepare and kind.record is Recorder.record
 
     def switch(self, notes: "PassNotes | None") -> "PassNotes":
         """Continue with the notes of another forward pass; returns the current notes.
@@ -125,15 +127,14 @@ class Recorder:
         return self.recording and not in_backward()
 
     def is_steady(self) -> bool:
-        """Should the running call be recorded, with nothing else to do?"""
-        if not self.wants() or self.census is not None or self.keep != "mean":
+        """Is there nothing else to do about a call than to record it?"""
+        if self._census is not None and self.census is not None:
+            return False
+        if self.keep != "mean" or self.verify == "always" or not self._is_plain:
             return False
         if self.together is not None:
             return False
-        if type(self).prepare is not Recorder.prepare or type(self).record is not Recorder.record:
-            return False
-        generates = self.generation is not None and self.generation.active
-        return self.verify != "always" and not generates
+        return self.generation is None or not self.generation.active
 
     def whole(
         self, owner: Owner, asked: ModelCall, out: Tensor | None, stats: Stats
