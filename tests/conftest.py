@@ -48,6 +48,14 @@ WHOLE = (
     *("training/test_monitor.py", "report/test_page.py", "nn/test_losses", "models/zoo/"),
 )
 
+# Of torch.library.opcheck, which in torch 2.15 reads .grad of tensors that are no leaves, and scripts
+# functions: words in the names of tests that call it, and its warnings.
+CHECKED = ("opcheck", "checks_of_torch")
+WARNED = (
+    "ignore:The .grad attribute of a Tensor:UserWarning",
+    "ignore:.torch.jit.script. is deprecated:FutureWarning",
+)
+
 
 def pytest_collection_finish():
     """What was imported and collected stays: no later search for garbage looks at it."""
@@ -67,6 +75,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
         if any(word in item.nodeid for word in WHOLE):
             item.add_marker(pytest.mark.whole)
+        if any(word in item.name for word in CHECKED):
+            item.add_marker(pytest.mark.filterwarnings(*WARNED))
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,6 @@ def arguments(extras, *, grad=True, dtype=torch.float32):
     return pack(call)
 
 
-# torch 2.15: opcheck itself reads .grad of tensors that are no leaves, and scripts functions
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     "extras", [(), ("causal", "relative"), ("mask", "bias", "softcap", "alibi")]
 )
