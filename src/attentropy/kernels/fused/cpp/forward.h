@@ -2,7 +2,7 @@
 #pragma once
 #include "row.h"
 
-constexpr int KEYS = 512;  // keys of a block, at most
+constexpr int KEYS = 256;  // keys of a block, at most: scores of more leave the nearest caches
 
 // Values of one head as words of two keys, made block by block when first needed, kept by the
 // thread from one panel of the head to the next.

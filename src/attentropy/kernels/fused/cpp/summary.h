@@ -276,7 +276,12 @@ struct RowSums {
         alignas(64) static constexpr int32_t STEPS[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                           8, 9, 10, 11, 12, 13, 14, 15};
         const vf own = splat(float(row.own - j0)), shift = splat(row.top - row.lse);
-        for (int g = 0; g < vecs; ++g) {
+        // vectors that hold visible keys; under a causal mask of a short call, half of them
+        const int from = std::max<int>(0, row.lo - int(j0)) / W;
+        const int to = std::min(vecs, (row.hi - int(j0) + W - 1) / W);
+        std::memset(p, 0, from * W * sizeof(float));
+        std::memset(p + to * W, 0, (vecs - to) * W * sizeof(float));
+        for (int g = from; g < to; ++g) {
             vi step = load(STEPS) + g * W, key = step + int32_t(j0);
             vf x = load(p + g * W);
             if (a.softcap != 0) x = tanh(x / float(a.softcap)) * float(a.softcap);
@@ -295,13 +300,13 @@ struct RowSums {
         }
         const int64_t before = row.own - 1 - j0;
         if (s.position && before >= 0 && before < n) row.before = p[before];
-        if (by_distance()) turn(h, j0, vecs, row, p);
+        if (by_distance()) turn(h, j0, from, to, row, p);
     }
 
     // Adds weights of a row by their distance from its own key, modulo K: d and d + K are the same.
-    void turn(int64_t h, int64_t j0, int vecs, const SampledRow& row, const float* p) {
+    void turn(int64_t h, int64_t j0, int from, int to, const SampledRow& row, const float* p) {
         const int64_t at = h * turned() + row.turn + j0;
-        for (int g = 0; g < vecs; ++g) {
+        for (int g = from; g < to; ++g) {
             float *x = &together[at + g * W], *y = &evenly[at + g * W];
             const vf e = load(p + g * W);
             store(x, load(x) + e);
