@@ -174,6 +174,31 @@ def test_what_a_compiled_graph_hides_is_said():
         compiled(x)
 
 
+class ByMethod(torch.nn.Module):
+    """Attends by the method of a tensor."""
+
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("watched", ["the wrapper", "the model"])
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_softmax_that_a_graph_hides_is_said(watched, ran):
+    model, x = ByMethod(), torch.randn(1, 2, 5, 8)
+    compiled = torch.compile(model, backend="eager")
+    if ran:
+        compiled(x)
+    why = r"ByMethod is compiled, and no attention was seen in its graph.*not see x\.softmax\(\)"
+    with (
+        pytest.raises(NothingRecorded, match=why),
+        at.watch(model if watched == "the model" else compiled),
+    ):
+        compiled(x)
+    with at.watch(compiled._orig_mod) as w:  # as the sentence says
+        model(x)
+    assert len(w.heads()) == 2
+
+
 def test_a_monitor_says_so_too():
     model, x = nn.AdditiveAttention(32, 4), torch.randn(2, 5, 32)
     compiled = torch.compile(model, **COMPILED)

@@ -350,11 +350,16 @@ def _why(model: nn.Module, recorder: Recorder) -> str:
     name = type(model).__name__
     if recorder.missed:
         return listed(recorder.missed)
+    # a forward pass that is not counted ran in a graph
+    if any(owner.ran and not owner.name for owner in recorder.owners) and not recorder.forwards:
+        return _hidden_by_compiling(model)
     if not recorder.forwards:
         return (
             f"nothing was recorded: no forward pass of {name} ran while it was watched; "
             "call the model itself inside the with block"
         )
+    if not recorder.counts:
+        return _hidden_by_compiling(model)
     return (
         f"nothing was recorded: {name} ran, but made no call of transformers' attention "
         "interface, of F.scaled_dot_product_attention or of softmax in a module that was watched. "
@@ -362,6 +367,18 @@ def _why(model: nn.Module, recorder: Recorder) -> str:
         "flex_attention), or have bound the function early (from torch.nn.functional import "
         "scaled_dot_product_attention). Call F.scaled_dot_product_attention or "
         "attentropy.attend in its attention module"
+    )
+
+
+def _hidden_by_compiling(model: nn.Module) -> str:
+    inner = getattr(model, "_orig_mod", model)
+    where = "" if inner is model else ", which is its _orig_mod"
+    return (
+        f"nothing was recorded: {type(inner).__name__} is compiled, and no attention was seen in "
+        "its graph. In a graph a watch sees F.scaled_dot_product_attention, torch.softmax, "
+        "F.softmax and attentropy.attend; it does not see x.softmax(), the method of a tensor, nor "
+        f"other kernels. Watch and call the model that is not compiled{where}, or call "
+        "torch.softmax in its attention module"
     )
 
 
