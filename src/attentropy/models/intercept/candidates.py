@@ -297,11 +297,14 @@ def device_of(model: nn.Module) -> torch.device:
     Args:
         model: the model, or a part of it.
     """
-    first = None
-    for parameter in model.parameters():
-        if parameter.device.type != "meta":
-            return parameter.device
-        first = first or parameter.device
+    first, todo = None, [model]
+    while todo:  # in the order of model.parameters(), which takes long to give the first
+        module = todo.pop()
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.device.type != "meta":
+                return parameter.device
+            first = first or (parameter.device if parameter is not None else None)
+        todo += [child for child in reversed(module._modules.values()) if child is not None]
     return first or torch.device("cpu")
 
 
