@@ -113,6 +113,8 @@ class Watch:
         if self._undo is not None:
             raise AttentropyError("this watch has started already")
         structure = candidates.Structure.of(self.model)
+        if structure.is_whole:
+            self._sharing = None
         with ExitStack() as undo:
             self._own(undo, structure.named)
             self._take_over(undo, structure)

@@ -5,7 +5,6 @@ The caller says what is padding: an `attention_mask` [B,N], 0 at padding, or a `
 is added to logits, and says nothing about padding. Where no argument marks padding, all rows count.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -91,10 +90,9 @@ def _padding_mask(owner: "Owner") -> tuple[str, Tensor] | None:
     """The mask [B,N] that can show one module which tokens are padding, and its name."""
     args, kwargs = owner.given
     for name in owner.padding:
-        if args or name in kwargs:
-            mask = argument(owner, name)
-            if isinstance(mask, Tensor) and mask.dim() == 2:
-                return name, mask
+        mask = argument(owner, name) if args else kwargs.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            return name, mask
     return None
 
 
@@ -231,14 +229,9 @@ def _batch(owner: "Owner") -> int | None:
     return None
 
 
-def _tensors(owner: "Owner") -> Iterator[Tensor]:
+def _tensors(owner: "Owner") -> list[Tensor]:
     args, kwargs = owner.given
-    for x in args:
-        if isinstance(x, Tensor):
-            yield x
-    for x in kwargs.values():
-        if isinstance(x, Tensor):
-            yield x
+    return [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
 
 
 def _is_whole(x: Tensor, batch: int, queries: int) -> bool:

@@ -50,11 +50,13 @@ class Structure:
             compiled wrappers, TorchScript, and modules whose code shows that they do not attend.
         kinds: classes of all modules.
         is_compiled: the model, or a part of it, is compiled already.
+        is_whole: no parameter is shared by processes.
     """
 
     named: list[tuple[str, nn.Module]]
     kinds: frozenset[type[nn.Module]]
     is_compiled: bool
+    is_whole: bool
 
     @classmethod
     def of(cls, model: nn.Module) -> "Structure":
@@ -69,7 +71,8 @@ class Structure:
         if known is None or not known.is_of(paths, modules, kinds):
             known = _known[model] = _Remembered.of(model, paths, modules, kinds)
         named = [(name, modules[place]) for name, place in known.chosen]
-        return cls(named, known.kinds, _is_any_compiled(modules))
+        whole = next(_unusual(modules), None) is None
+        return cls(named, known.kinds, _is_any_compiled(modules), whole)
 
 
 class _Remembered(NamedTuple):
@@ -111,7 +114,7 @@ def _walk(model: nn.Module) -> tuple[list[Any], list[nn.Module]]:
     """All modules, each once, and which names and modules each holds, by their numbers."""
     modules, paths, numbers = [model], list[Any](), {id(model): 0}
     for module in modules:
-        for name, child in module._modules.items():
+        for name, child in module._modules.items() if module._modules else ():
             if child is None:
                 continue
             number = numbers.setdefault(id(child), len(modules))
@@ -252,18 +255,19 @@ _remembered = lru_cache(maxsize=4096)(_search)
 def heads_of(module: nn.Module) -> int | None:
     """The number of heads that a module says it has."""
     for holder in (module, getattr(module, "config", None)):
-        for name in _HEADS:
-            value = getattr(holder, name, None) if _may_have(holder, name) else None
+        for name in _may_have(holder):
+            value = getattr(holder, name, None)
             if isinstance(value, int):
                 return value
     return None
 
 
-def _may_have(holder: Any, name: str) -> bool:
-    """Is it worth asking for an attribute? A module takes long to say that it has none."""
-    if getattr(type(holder), "__getattr__", None) is not nn.Module.__getattr__:
-        return True
-    return name in vars(holder) or hasattr(type(holder), name)
+def _may_have(holder: Any) -> tuple[str, ...]:
+    """Names of _HEADS to ask for: a module takes long to say that it lacks an attribute."""
+    kind = type(holder)
+    if getattr(kind, "__getattr__", None) is not nn.Module.__getattr__:
+        return _HEADS
+    return tuple(name for name in _HEADS if name in vars(holder) or hasattr(kind, name))
 
 
 def is_compiled(model: nn.Module) -> bool:
@@ -345,13 +349,18 @@ def cut_along(module: nn.Module) -> Iterator[Any]:
     Args:
         module: any module.
     """
-    parameters = (x for one in _walk(module)[1] for x in one._parameters.values())
-    for parameter in parameters:
-        if parameter is None or type(parameter) is nn.Parameter:  # it is whole
-            continue
+    for parameter in _unusual(_walk(module)[1]):
         mesh = getattr(parameter, "device_mesh", None)
         names = getattr(mesh, "mesh_dim_names", None) or ()
         if HEADS_DIMENSION in names:
             placement = getattr(parameter, "placements", ())[names.index(HEADS_DIMENSION)]
             if placement.is_shard():
                 yield mesh
+
+
+def _unusual(modules: list[nn.Module]) -> Iterator[Any]:
+    """Parameters of classes of their own, as those that processes share are."""
+    for module in modules:
+        for parameter in module._parameters.values() if module._parameters else ():
+            if parameter is not None and type(parameter) is not nn.Parameter:
+                yield parameter

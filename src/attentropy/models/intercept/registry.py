@@ -37,10 +37,14 @@ class Release:
         self._done = False
 
     def __call__(self) -> None:
-        with alone():
-            if not self._done:
-                self._done = True
-                _released.append(self._name)
+        with _LOCK:
+            if self._done:
+                return
+            self._done = True
+            _released.append(self._name)
+            if not _sections[0]:  # else the running section takes it back when it ends
+                with alone():
+                    pass
 
 
 def hold(name: Hashable, apply: Callable[[], Undo]) -> Release:

@@ -174,7 +174,7 @@ def tracked(module: nn.Module | None) -> Tracked | None:
 
 def owner_of(module: nn.Module | None) -> "Owner | None":
     """The record of a watched module, or None."""
-    attached = tracked(module)
+    attached = None if module is None else module.__dict__.get(TRACKED)
     return None if attached is None else attached.owner
 
 
