@@ -213,3 +213,18 @@ def test_only_so_many_kinds_are_remembered():
         for n in range(2, repeated.KINDS + 12):
             model(torch.randn(1, n, 32))
     assert len(verify.repeated[model]) <= repeated.KINDS
+
+
+@torch.no_grad()
+def test_rows_of_a_pass_that_takes_turns_are_its_own(short):
+    model, x = Attention().eval(), torch.randn(1, 7, 32)
+    with at.watch(model) as w:
+        for _ in range(4):
+            model(x)
+        before, rows = len(short), w.heads()[0].rows
+        notes = w.recorder.switch(None)
+        for _ in range(2):
+            model(x)
+        w.recorder.switch(notes)
+        assert len(short) == before + 2
+        assert w.heads()[0].rows == rows
