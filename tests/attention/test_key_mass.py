@@ -112,8 +112,6 @@ SERVED = {
 }
 
 
-# the interpreter of triton 3.4 makes numbers of arrays, of which numpy warns
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 @pytest.mark.parametrize(("kernel", "name"), [(k, n) for k in SERVED for n in SERVED[k]])
 def test_every_kernel_gives_what_keys_receive(kernel, name):
     double = kernel in ("reference", "streaming", "linear")
