@@ -277,8 +277,8 @@ struct RowSums {
                                                           8, 9, 10, 11, 12, 13, 14, 15};
         const vf own = splat(float(row.own - j0)), shift = splat(row.top - row.lse);
         // vectors that hold visible keys; under a causal mask of a short call, half of them
-        const int from = std::max<int>(0, row.lo - int(j0)) / W;
-        const int to = std::min(vecs, (row.hi - int(j0) + W - 1) / W);
+        const int from = std::min(vecs, std::max<int>(0, row.lo - int(j0)) / W);
+        const int to = std::max(from, std::min(vecs, (row.hi - int(j0) + W - 1) / W));
         std::memset(p, 0, from * W * sizeof(float));
         std::memset(p + to * W, 0, (vecs - to) * W * sizeof(float));
         for (int g = from; g < to; ++g) {
